@@ -1,0 +1,50 @@
+"""Rotary positions over time, row and column.
+
+Each axis owns its share of a head's width, so keys can be turned in space alone: what TempCache
+compares, because the same content at the same place is the same key at any time before the turn in
+time, and no longer after it.
+"""
+
+import torch
+from torch import Tensor
+
+
+class AxialRope:
+    """Rotates q and k [..., n, d] by their positions (t, y, x), `where` [..., n, 3].
+
+    `widths` splits d over the three axes (even numbers); `bases` are the longest wavelengths over 2 pi.
+    Pairs are (i, i + d/2). Rotating by the negative position undoes it.
+    """
+
+    def __init__(
+        self,
+        widths: tuple[int, int, int] = (24, 20, 20),
+        bases: tuple[float, float, float] = (2000.0, 30.0, 30.0),
+    ) -> None:
+        if any(width % 2 for width in widths):
+            raise ValueError(f"Every axis turns pairs of channels, so widths must be even, got {widths}.")
+        axes = [i for i, width in enumerate(widths) for _ in range(width // 2)]
+        rates = [base ** -(2 * j / width) for width, base in zip(widths, bases, strict=True) for j in range(width // 2)]
+        self.width = sum(widths)
+        self._rates = torch.zeros(3, self.width // 2, dtype=torch.float64)
+        self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
+
+    def angles(self, where: Tensor) -> Tensor:
+        """Positions [..., n, 3] to angles in radians [..., n, d/2]."""
+        precision = torch.float32 if where.device.type == "mps" else torch.float64
+        self._rates = self._rates.to(where.device, precision)
+        return where.to(precision) @ self._rates
+
+    def __call__(self, x: Tensor, where: Tensor) -> Tensor:
+        return turn(x, self.angles(where))
+
+    def in_space(self, x: Tensor, where: Tensor) -> Tensor:
+        """Rotate by row and column only, as if every token were at time 0."""
+        return turn(x, self.angles(torch.cat([torch.zeros_like(where[..., :1]), where[..., 1:]], -1)))
+
+
+def turn(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotate the pairs (i, i + d/2) of x [..., n, d] by angles [..., n, d/2]."""
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
