@@ -1,0 +1,243 @@
+"""The denoiser: a transformer over the tokens of frames that predicts the velocity of the flow.
+
+A frame is a grid of tokens with its own noise level and keys, so frames of any level share one
+sequence. Self-attention is handed in: in training all frames of a clip attend at once under a mask,
+in play each layer reads its memory. Everything a frame is conditioned on enters here: noise level
+and keys by adaptive norms, the prompt by cross-attention, the keys' two control signals by
+half-width branches summed into the first layers (LongVie 2, arXiv 2512.13604).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fastar import AxialRope
+from fastar.attention import attend
+
+from .actions import KEYS
+from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
+
+SelfAttention = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(q, k, v) un-rotated [b, h, n, d] and positions [b or 1, n, 3] or [n, 3] -> [b, h, n, d]."""
+
+
+class Prompt(NamedTuple):
+    """A read prompt: per layer its keys and values [b, h, l, d], and one bias [b, l]: -inf at padding."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    bias: Tensor
+
+
+class PromptReader(nn.Module):
+    """Word indices [b, l] to token states [b, l, width]: a small transformer over a fixed vocabulary.
+
+    Index 0 is padding. Position 0 of every prompt is a learned null token, so that an empty prompt
+    is a prompt like any other.
+    """
+
+    def __init__(self, words: int, *, width: int = 256, depth: int = 2, heads: int = 4) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(words, width)
+        self.null = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(depth)
+        )
+        nn.init.normal_(self.embed.weight, std=0.5)
+
+    def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Token states [b, 1 + l, width] and their bias [b, 1 + l]: 0, or -inf at padding."""
+        b, l = words.shape
+        x = torch.cat([self.null.expand(b, -1, -1), self.embed(words)], 1)
+        x = x + sinusoid(torch.arange(l + 1, device=words.device).float(), x.shape[-1]).to(x.dtype)
+        bias = torch.zeros(b, l + 1, device=words.device).masked_fill(F.pad(words == 0, (1, 0)), -torch.inf)
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=bias.to(x.dtype))
+        return x, bias
+
+
+class ControlBranch(nn.Module):
+    """One control signal [b, f, n, channels] to what it adds at each layer: a list of [b, f, n, width].
+
+    Attends within a frame only and depends on nothing but the keys, so play computes it once a frame.
+    """
+
+    def __init__(self, channels: int, *, width: int, depth: int, tokens: int, heads: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(channels, width)
+        self.place = nn.Parameter(torch.randn(tokens, width) * 0.02)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(depth)
+        )
+
+    def forward(self, signal: Tensor) -> list[Tensor]:
+        x = (self.embed(signal.to(self.place.dtype)) + self.place).flatten(0, 1)
+        outputs = []
+        for layer in self.layers:
+            x = layer(x)
+            outputs.append(x.unflatten(0, signal.shape[:2]))
+        return outputs
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention to the prompt, MLP; norms adapted per frame."""
+
+    def __init__(self, width: int, heads: int, prompt_width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
+        self.norm_cross = nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.norm_q, self.norm_k = nn.RMSNorm(width // heads), nn.RMSNorm(width // heads)
+        self.cross_q, self.cross_out = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.cross_kv = nn.Linear(prompt_width, 2 * width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.adapt = nn.Linear(width, 6 * width)
+        for parameter in (self.adapt.weight, self.adapt.bias, self.cross_out.weight):
+            nn.init.zeros_(parameter)
+
+    def forward(
+        self, x: Tensor, condition: Tensor, where: Tensor, prompt: tuple[Tensor, Tensor, Tensor], read: SelfAttention
+    ) -> Tensor:
+        """x [b, f, n, width], condition [b, f, width], where [b or 1, f n, 3] or [f n, 3] -> like x."""
+        frames = x.shape[1]
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
+
+        q, k, v = (self.split(y) for y in self.qkv(self.norm1(x) * (1 + scale1) + shift1).chunk(3, -1))
+        attended = read(self.norm_q(q), self.norm_k(k), v, where)
+        x = x + gate1 * self.out(self.join(attended, frames))
+
+        attended = attend(self.split(self.cross_q(self.norm_cross(x))), *prompt)
+        x = x + self.cross_out(self.join(attended, frames))
+
+        inner = F.gelu(self.up(self.norm2(x) * (1 + scale2) + shift2), approximate="tanh")
+        return x + gate2 * self.down(inner)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[b, f, n, width] -> [b, h, f n, d]."""
+        return x.flatten(1, 2).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def join(self, x: Tensor, frames: int) -> Tensor:
+        """The inverse of `split`."""
+        return x.transpose(1, 2).flatten(2).unflatten(1, (frames, -1))
+
+    def read_prompt(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Token states [b, l, prompt width] -> keys and values [b, h, l, d]."""
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.cross_kv(states).chunk(2, -1))
+        return k, v
+
+
+class Denoiser(nn.Module):
+    """Predicts v = noise - clean for every token of every frame, whatever the frames' levels.
+
+    channels       numbers per token
+    grid           rows and columns of tokens in a frame
+    words          size of the prompt vocabulary
+    control_width  of the two control branches; control_depth is the number of layers they feed
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: int = 32,
+        grid: tuple[int, int] = (7, 10),
+        width: int = 384,
+        depth: int = 8,
+        heads: int = 6,
+        rope: tuple[int, int, int] = (24, 20, 20),
+        words: int = 512,
+        prompt_width: int = 256,
+        prompt_depth: int = 2,
+        control_width: int = 192,
+        control_depth: int = 3,
+    ) -> None:
+        super().__init__()
+        if sum(rope) != width // heads:
+            raise ValueError(f"rope widths {rope} must add up to the head width, {width} // {heads}.")
+        self.channels, self.grid, self.heads = channels, tuple(grid), heads
+        tokens = grid[0] * grid[1]
+        self.rope = AxialRope(rope)
+        self.embed = nn.Linear(channels, width)
+        self.level = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+        self.keys = nn.Sequential(nn.Linear(len(KEYS), width), nn.SiLU(), nn.Linear(width, width))
+        self.reader = PromptReader(words, width=prompt_width, depth=prompt_depth)
+        self.ego = EgoMotion(self.grid)
+        branch = dict(width=control_width, depth=control_depth, tokens=tokens, heads=max(1, control_width // 64))
+        self.dense = ControlBranch(DENSE_CHANNELS, **branch)
+        self.sparse = ControlBranch(SPARSE_CHANNELS, **branch)
+        self.inject = nn.ModuleList(nn.Linear(control_width, width) for _ in range(control_depth))
+        self.blocks = nn.ModuleList(Block(width, heads, prompt_width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.adapt = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, channels)
+        for layer in (self.adapt, self.out, *self.inject):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        level: Tensor,
+        keys: Tensor,
+        where: Tensor,
+        prompt: Prompt,
+        reads: Sequence[SelfAttention],
+        controls: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Velocity of x [b, f, n, channels].
+
+        level    [b, f] noise level of each frame, 0 clean to 1 pure noise
+        keys     [b, f, 9] pressed during the frame
+        where    [b or 1, f n, 3] or [f n, 3] positions, see `positions`
+        prompt   from `read_prompt`
+        reads    self-attention, one per layer
+        controls from `control`; computed from the keys when not given
+        """
+        condition = self.condition(level, keys)
+        if controls is None:
+            controls = self.control(keys)
+        h = self.embed(x)
+        for i, (block, read) in enumerate(zip(self.blocks, reads, strict=True)):
+            h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read)
+            if i < len(controls):
+                h = h + controls[i]
+        shift, scale = self.adapt(F.silu(condition))[:, :, None].chunk(2, -1)
+        return self.out(self.norm(h) * (1 + scale) + shift)
+
+    def condition(self, level: Tensor, keys: Tensor) -> Tensor:
+        """What adapts the norms of each frame [b, f, width]."""
+        dtype = self.out.weight.dtype
+        return self.level(sinusoid(1000 * level, 256).to(dtype)) + self.keys(keys.to(dtype))
+
+    def control(self, keys: Tensor, dense: Tensor | float = 1.0, sparse: Tensor | float = 1.0) -> list[Tensor]:
+        """What the two branches add after each of the first layers, scaled per frame [b, f, 1, 1]."""
+        a, b = self.dense(self.ego.dense(keys)), self.sparse(self.ego.sparse(keys))
+        return [inject(x * dense + y * sparse) for inject, x, y in zip(self.inject, a, b, strict=True)]
+
+    def read_prompt(self, words: Tensor) -> Prompt:
+        """Word indices [b, l] to what every layer's cross-attention reads."""
+        states, bias = self.reader(words)
+        pairs = [block.read_prompt(states) for block in self.blocks]
+        return Prompt([k for k, _ in pairs], [v for _, v in pairs], bias)
+
+    def positions(self, times: Tensor) -> Tensor:
+        """Frame times [..., f] -> token positions (t, y, x) [..., f n, 3]."""
+        rows, columns = self.grid
+        y = torch.arange(rows, device=times.device).repeat_interleave(columns)
+        x = torch.arange(columns, device=times.device).repeat(rows)
+        space = torch.stack([y, x], -1).float().expand(*times.shape, -1, 2)
+        time = times.float()[..., None, None].expand(*times.shape, rows * columns, 1)
+        return torch.cat([time, space], -1).flatten(-3, -2)
+
+
+def sinusoid(x: Tensor, width: int) -> Tensor:
+    """x [...] -> [..., width]: cosines and sines of 1 to 1/1000 turns of x."""
+    rates = torch.exp(-math.log(1000.0) * torch.arange(width // 2, device=x.device) / (width // 2))
+    angles = x[..., None] * rates
+    return torch.cat([angles.cos(), angles.sin()], -1)
