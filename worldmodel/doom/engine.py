@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from ..actions import action
 from ..episodes import HEIGHT, WIDTH
@@ -96,7 +95,7 @@ class Doom:
             self._game.send_game_command(cheat)
         first = self.step(action())
         if first is None:
-            raise RuntimeError(f"The game ended before its first frame ({world if isinstance(world, str) else ''}).")
+            raise RuntimeError("The game ended before its first frame.")
         self.first = first
 
     def step(self, keys: np.ndarray) -> Observation | None:
@@ -144,8 +143,12 @@ def replay(
 
 def shrink(screen: np.ndarray) -> np.ndarray:
     """uint8 [240, 320, 3] to [112, 160, 3]: averages of 2x2, the top and bottom cut off."""
-    box = (0, 2 * TOP, 2 * WIDTH, 2 * (TOP + HEIGHT))
-    return np.asarray(Image.fromarray(screen).crop(box).reduce(2))
+    rows = screen[2 * TOP : 2 * (TOP + HEIGHT)]
+    pairs = np.add(rows[0::2], rows[1::2], dtype=np.uint16).reshape(HEIGHT, WIDTH, 6)
+    small = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    for colour in range(3):  # three strided sums are three times as fast as one over the last axis
+        small[..., colour] = (pairs[..., colour] + pairs[..., colour + 3] + 2) >> 2
+    return small
 
 
 def _objects(labels: Iterable[Any], x: float, y: float) -> list[list]:

@@ -68,10 +68,16 @@ CEILINGS = {
     "FLAT1": "ceiling of grey concrete",
     "RROCK09": "ceiling of rough rock",
 }
-LOOKALIKES = ({"MARBLE1", "GSTONE1", "ZIMMER1"}, {"FLAT1", "CRATOP1"}, {"FLAT5_5", "RROCK09"}, {"REDWALL", "SKIN2"})
+LOOKALIKES = (  # hard to tell apart at this size: never two of them in one world
+    {"MARBLE1", "GSTONE1", "ZIMMER1"},
+    {"REDWALL", "SKIN2"},
+    {"FLAT1", "CRATOP1"},
+    {"FLAT5_5", "RROCK09"},
+)
 
+# Things by their number in the map format. Decorations are solid: a player walks round them.
 PLAYER_START = 1
-DECORATIONS = (2028, 85, 86, 2035, 46, 45, 44, 48, 30, 32, 47, 43, 54, 35, 36, 70)  # solid: a player walks round
+DECORATIONS = (2028, 85, 86, 2035, 46, 45, 44, 48, 30, 32, 47, 43, 54, 35, 36, 70)
 ITEMS = (2012, 2011, 2007, 2048, 2014, 2015, 2018, 2019, 2001, 2008, 2013)
 MONSTERS = (3004, 9, 3001, 3002, 3005)
 
@@ -182,11 +188,11 @@ def edges(grid: list[list[int]]) -> Iterator[Edge]:
         for c in range(1, len(grid[0])):
             here, below, left = grid[r][c], grid[r - 1][c], grid[r][c - 1]
             if here != below:
-                ends = ((c, r), (c + 1, r))
-                yield Edge(*ends, below, here) if below != SOLID else Edge(*ends[::-1], here, below)
+                a, b = (c, r), (c + 1, r)
+                yield Edge(a, b, below, here) if below != SOLID else Edge(b, a, here, below)
             if here != left:
-                ends = ((c, r + 1), (c, r))
-                yield Edge(*ends, left, here) if left != SOLID else Edge(*ends[::-1], here, left)
+                a, b = (c, r + 1), (c, r)
+                yield Edge(a, b, left, here) if left != SOLID else Edge(b, a, here, left)
 
 
 # ---- drawing a world
@@ -199,13 +205,13 @@ def _palette(rng: np.random.Generator, seed: int) -> dict[str, list[str]]:
     """
     pair = HELD_OUT_PAIRS[seed // 2 % len(HELD_OUT_PAIRS)] if seed in HELD_OUT_SEEDS and seed % 2 else None
     while True:
-        walls = pair_first(_distinct(rng, WALLS, 3), pair and pair[0])
-        floors = pair_first(_distinct(rng, FLOORS, 3), pair and pair[1])
+        walls = _put_first(_distinct(rng, WALLS, 3), pair and pair[0])
+        floors = _put_first(_distinct(rng, FLOORS, 3), pair and pair[1])
         if allowed(seed, walls[0], floors[0]) and _tellable(walls) and _tellable(floors):
             return {"walls": walls, "floors": floors, "ceilings": _distinct(rng, CEILINGS, 2)}
 
 
-def pair_first(names: list[str], name: str | None) -> list[str]:
+def _put_first(names: list[str], name: str | None) -> list[str]:
     """The list with `name` put in front, at the same length and without repeats."""
     return names if name is None else [name, *(n for n in names if n != name)][: len(names)]
 
@@ -285,9 +291,9 @@ def _link(rng: np.random.Generator, grid: np.ndarray, first: Room, second: Room)
 
 def _things(rng: np.random.Generator, grid: np.ndarray, rooms: list[Room]) -> list[list[int]]:
     """The player's start, then one to three things in each room from a few kinds per world."""
-    start = rng.permutation(np.argwhere(grid != SOLID))[0]
-    used = {(int(start[0]), int(start[1]))}
-    things = [_thing(rng, *used, PLAYER_START, jitter=0)]
+    row, column = (int(v) for v in rng.permutation(np.argwhere(grid != SOLID))[0])
+    used = {(row, column)}
+    things = [_thing(rng, (row, column), PLAYER_START, jitter=0)]
     decorations, items = rng.choice(DECORATIONS, 3, replace=False), rng.choice(ITEMS, 4, replace=False)
     monsters = rng.choice(MONSTERS, 2, replace=False)
     for room in rooms:
@@ -335,7 +341,7 @@ def udmf(world: World) -> str:
     blocks = [("vertex", {"x": float(x * world["cell"]), "y": float(y * world["cell"])}) for x, y in vertices]
     blocks += [("linedef", line) for line in lines] + [("sidedef", side) for side in sides]
     blocks += [("sector", _sector_fields(sector)) for sector in world["sectors"]]
-    blocks += [("thing", _thing_fields(*thing)) for thing in world["things"]]
+    blocks += [("thing", _thing_fields(thing)) for thing in world["things"]]
     return 'namespace="zdoom";\n' + "\n".join(_block(kind, fields) for kind, fields in blocks)
 
 
@@ -355,7 +361,8 @@ def _sector_fields(sector: Sector) -> dict:
     }
 
 
-def _thing_fields(x: int, y: int, kind: int, angle: int) -> dict:
+def _thing_fields(thing: list[int]) -> dict:
+    x, y, kind, angle = thing
     modes = [f"skill{n}" for n in range(1, 6)] + ["single", "dm", "coop"]
     return {"x": float(x), "y": float(y), "type": kind, "angle": angle} | dict.fromkeys(modes, True)
 

@@ -1,0 +1,355 @@
+"""Plays the real game with scripted players and writes episodes: the data a world model learns from.
+
+Every episode has a number, and the number with the run's seed decides its world, its player and its
+dice, so a run that was stopped goes on where it ended and any part of it can be made again anywhere.
+An episode is one world and one player; a finished one has its number of `frames` in meta.json.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..actions import FPS, action
+from ..episodes import HEIGHT, WIDTH, EpisodeWriter
+from .engine import STOCK, Doom, Observation
+from .floorplan import Floorplan, hard_lines
+from .maze import HELD_OUT_SEEDS, TRAINING_SEEDS, World, maze, obstacles, room_at, solid_lines
+from .navigator import Navigator
+from .players import Idle, Macro, Player, Uniform
+
+PLAYERS = {"macro": Macro, "uniform": Uniform, "idle": Idle}
+MIX = {"navigator": 0.70, "macro": 0.12, "uniform": 0.08, "idle": 0.10}
+SHORTEST = 64  # frames; a shorter episode is thrown away and tried in another world
+RETRIES = 5  # worlds tried for one episode
+REPORT = 100  # frames between two words from a worker
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an episode is made of, drawn from its number alone."""
+
+    world: World | str
+    engine_seed: int
+    player: str
+    player_seed: int
+    monsters: bool
+    held_out: bool
+
+    @property
+    def name(self) -> str:
+        return self.world if isinstance(self.world, str) else f"maze{self.world['seed']}"
+
+    def meta(self) -> dict[str, Any]:
+        return {
+            "source": "vizdoom",
+            "world": self.world,
+            "world_seed": None if isinstance(self.world, str) else self.world["seed"],
+            "engine_seed": self.engine_seed,
+            "player": self.player,
+            "player_seed": self.player_seed,
+            "monsters": self.monsters,
+            "fps": FPS,
+            "size": [HEIGHT, WIDTH],
+            "held_out": self.held_out,
+        }
+
+
+@dataclass(frozen=True)
+class Cook:
+    """Draws recipes: the shares of worlds, monsters and players."""
+
+    seed: int
+    generated: float
+    monsters: float
+    players: dict[str, float]
+    held_out: bool
+
+    def recipe(self, number: int, attempt: int = 0) -> Recipe:
+        rng = np.random.default_rng([self.seed, number, attempt])
+        monsters = bool(rng.random() < self.monsters)
+        names, shares = list(self.players), np.array(list(self.players.values()))
+        return Recipe(
+            world=self._world(rng, number + attempt, monsters),
+            engine_seed=int(rng.integers(2**31)),
+            player=str(rng.choice(names, p=shares / shares.sum())),
+            player_seed=int(rng.integers(2**31)),
+            monsters=monsters,
+            held_out=self.held_out,
+        )
+
+    def _world(self, rng: np.random.Generator, turn: int, monsters: bool) -> World | str:
+        if self.held_out:
+            return maze(HELD_OUT_SEEDS[turn % len(HELD_OUT_SEEDS)], monsters)
+        if rng.random() < self.generated:
+            return maze(int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop)), monsters)
+        return str(rng.choice(list(STOCK)))
+
+
+def collect(
+    out: str | Path,
+    episodes: int,
+    frames: int = 2000,
+    workers: int | None = None,
+    seed: int = 0,
+    generated: float = 0.85,
+    monsters: float = 0.5,
+    players: dict[str, float] | None = None,
+    held_out: bool = False,
+) -> None:
+    """Write `episodes` folders of `frames` frames into `out`, skipping those already finished.
+
+    `generated` and `monsters` are shares of episodes, `players` maps names to shares. `held_out` plays
+    the worlds that training never sees. One worker per core but one by default; Ctrl-C ends cleanly.
+    """
+    if unknown := set(players or ()) - set(MIX):
+        raise ValueError(f"No such player: {', '.join(sorted(unknown))}. There are {', '.join(MIX)}.")
+    root = Path(out)
+    root.mkdir(parents=True, exist_ok=True)
+    cook = Cook(seed, generated, monsters, dict(players or MIX), held_out)
+    todo = [number for number in range(episodes) if not finished(root, number)]
+    crew = Crew(cook, root, frames, min(workers or max(1, (os.cpu_count() or 2) - 1), max(1, len(todo))))
+    crew.work(todo)
+
+
+def finished(root: Path, number: int) -> bool:
+    """Whether this episode was played to its end; what a stopped run left of it is removed."""
+    for folder in root.glob(f"{number:06d}-*"):
+        meta = folder / "meta.json"
+        if meta.exists() and "frames" in json.loads(meta.read_text() or "{}"):
+            return True
+        shutil.rmtree(folder)
+    return False
+
+
+# ---- one episode
+
+
+def play(recipe: Recipe, frames: int) -> Iterator[tuple[np.ndarray, Observation]]:
+    """Key vectors and what they led to, `frames` of them or fewer if the game ends."""
+    with Doom(recipe.world, recipe.engine_seed, recipe.monsters) as doom:
+        player = seat(recipe, doom.first)
+        keys, seen = action(), doom.first
+        for index in range(frames):
+            yield keys, seen
+            if index == frames - 1:
+                return
+            keys = player.act(seen)
+            seen = doom.step(keys)
+            if seen is None:
+                return
+
+
+def seat(recipe: Recipe, first: Observation) -> Player:
+    """The player of a recipe, at the place where the game starts."""
+    rng = np.random.default_rng(recipe.player_seed)
+    if recipe.player != "navigator":
+        return PLAYERS[recipe.player](rng)
+    return Navigator(floorplan(recipe.world, first.pose[:2]), rng)
+
+
+def floorplan(world: World | str, start: tuple[float, float]) -> Floorplan:
+    """Where one can walk, from the description of a generated world or from the engine's own lines."""
+    if isinstance(world, str):
+        return Floorplan(_stock_lines(world), start)
+    return Floorplan(solid_lines(world), start, obstacles(world))
+
+
+@cache
+def _stock_lines(name: str) -> np.ndarray:
+    with Doom(name, seed=0, lines=True) as doom:
+        return hard_lines(doom.sectors())
+
+
+def record(recipe: Recipe, folder: Path, frames: int) -> Iterator[int]:
+    """Play an episode into a folder, counting its frames; closing the count early leaves it unfinished."""
+    writer = EpisodeWriter(folder, recipe.meta())
+    count = 0
+    try:
+        for count, (keys, seen) in enumerate(play(recipe, frames), 1):  # noqa: B007
+            writer.add(seen.frame, keys, **facts(recipe.world, seen))
+            yield count
+    finally:
+        writer.close()
+    if count < SHORTEST:
+        raise RuntimeError(f"{recipe.name} ended after {count} frames")
+    (folder / "meta.json").write_text(json.dumps(recipe.meta() | {"frames": count}, indent=1))
+
+
+def facts(world: World | str, seen: Observation) -> dict[str, Any]:
+    """What is known of a frame, as it goes into actions.jsonl."""
+    x, y, z, angle = seen.pose
+    known = {
+        "pose": [round(x, 2), round(y, 2), round(z, 2), round(angle, 2)],
+        "health": seen.health,
+        "ammo": seen.ammo,
+        "weapon": seen.weapon,
+        "objects": seen.objects,
+        "light": int(seen.frame[::4, ::4].mean()),
+    }
+    return known if isinstance(world, str) else known | {"room": room_at(world, x, y)}
+
+
+# ---- many episodes
+
+
+@dataclass
+class Worker:
+    """A process that plays one episode at a time, and what it is at."""
+
+    process: Any
+    pipe: Connection
+    number: int = -1
+    attempt: int = 0
+
+
+@dataclass
+class Crew:
+    """Hands episode numbers to workers; a worker that dies is replaced, its episode tried elsewhere."""
+
+    cook: Cook
+    root: Path
+    frames: int
+    size: int
+    workers: list[Worker] = field(default_factory=list)
+
+    def work(self, todo: list[int]) -> None:
+        queue = [(number, 0) for number in reversed(todo)]
+        bar = Bar(len(todo), self.frames)
+        try:
+            self.workers = [self._hire() for _ in range(self.size if todo else 0)]
+            for worker in self.workers:
+                self._assign(worker, queue)
+            while any(worker.number >= 0 for worker in self.workers):
+                self._listen(queue, bar)
+        except KeyboardInterrupt:
+            bar.say("stopped; the same command goes on from here")
+        finally:
+            self._dismiss()
+            bar.close()
+
+    def _hire(self) -> Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        job = (theirs, self.cook, self.root, self.frames)
+        process = context.Process(target=_serve, args=job, daemon=True)
+        process.start()
+        theirs.close()
+        return Worker(process, ours)
+
+    def _assign(self, worker: Worker, queue: list[tuple[int, int]]) -> None:
+        worker.number, worker.attempt = queue.pop() if queue else (-1, 0)
+        if worker.number >= 0:
+            worker.pipe.send((worker.number, worker.attempt))
+
+    def _listen(self, queue: list[tuple[int, int]], bar: "Bar") -> None:
+        ready = wait([w.pipe for w in self.workers if w.number >= 0], timeout=1)
+        for worker in [w for w in self.workers if w.pipe in ready]:
+            kind, count, why = self._word(worker)
+            bar.frames(count)
+            if kind == "frames":
+                continue
+            if kind == "done":
+                bar.episode()
+            else:
+                self._retry(worker, why, queue, bar)
+            if kind == "died":
+                self.workers.remove(worker)
+                worker = self._hire()
+                self.workers.append(worker)
+            self._assign(worker, queue)
+        bar.draw()
+
+    def _word(self, worker: Worker) -> tuple[str, int, str]:
+        """What happened, how many frames it gave, and why it went wrong."""
+        try:
+            return worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            return "died", 0, "the engine took its process down"
+
+    def _retry(self, worker: Worker, why: str, queue: list[tuple[int, int]], bar: "Bar") -> None:
+        again = worker.attempt + 1 < RETRIES
+        bar.say(f"episode {worker.number}: {why}; " + ("trying another world" if again else "given up"))
+        finished(self.root, worker.number)  # removes what is left of it
+        if again:
+            queue.append((worker.number, worker.attempt + 1))
+
+    def _dismiss(self) -> None:
+        """A closed pipe is a worker's sign to stop."""
+        for worker in self.workers:
+            worker.pipe.close()
+        for worker in self.workers:
+            worker.process.join(timeout=10)
+            if worker.process.is_alive():
+                worker.process.terminate()
+
+
+def _serve(pipe: Connection, cook: Cook, root: Path, frames: int) -> None:
+    """A worker's life: numbers in, episodes on disk, words about them back."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C then reaches neither this process nor its engine; the crew decides
+    while True:
+        try:
+            recipe, number = None, -1
+            number, attempt = pipe.recv()
+            recipe = cook.recipe(number, attempt)
+            _episode(pipe, recipe, root / f"{number:06d}-{recipe.name}", frames)
+        except (EOFError, ConnectionError):
+            return
+        except Exception as error:  # whatever a world does to the engine costs one episode, not the run
+            where = f" in {recipe.name}" if recipe else ""
+            pipe.send(("failed", 0, f"{type(error).__name__}{where}: {error}"))
+
+
+def _episode(pipe: Connection, recipe: Recipe, folder: Path, frames: int) -> None:
+    count = 0
+    for count in record(recipe, folder, frames):
+        if count % REPORT == 0:
+            pipe.send(("frames", REPORT, ""))
+    pipe.send(("done", count % REPORT, ""))
+
+
+class Bar:
+    """Progress on stderr: one line that moves on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, episodes: int, frames: int) -> None:
+        self.total, self.goal = episodes, episodes * frames
+        self.done = self.seen = 0
+        self.start, self.drawn = time.monotonic(), 0.0
+        self.live = sys.stderr.isatty()
+
+    def frames(self, count: int) -> None:
+        self.seen += count
+
+    def episode(self) -> None:
+        self.done += 1
+
+    def draw(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self.drawn < (0.2 if self.live else 10):
+            return
+        self.drawn = now
+        rate = self.seen / max(now - self.start, 1e-9)
+        left = (self.goal - self.seen) / rate if rate else 0
+        text = f"{self.done}/{self.total} episodes  {self.seen:,} frames  {rate:,.0f}/s  {left:,.0f} s left"
+        print("\r\x1b[K" + text if self.live else text + "\n", end="", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        print(("\r\x1b[K" if self.live else "") + text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self.draw(force=True)
+        if self.live:
+            print(file=sys.stderr)
