@@ -5,6 +5,7 @@ small. An episode is decided by its world, the engine's seed and the keys, so it
 to the pixel: `replay` puts the real engine beside a dream.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ class Doom:
         """A generated world, or a key of `STOCK`. `lines` keeps sector lines, which slows big maps down."""
         self._folder = tempfile.TemporaryDirectory(prefix="doom-")
         self._game = _game(world, seed, monsters, Path(self._folder.name), lines)
-        self._game.init()
+        with contextlib.chdir(self._folder.name):  # the engine makes a folder wherever it is started
+            self._game.init()
         cheats = ["god"] if isinstance(world, dict) else ["god", "notarget", "give keys"]
         for cheat in cheats:  # `god` is a toggle: once after each start
             self._game.send_game_command(cheat)
