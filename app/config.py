@@ -1,0 +1,133 @@
+"""Settings: a yaml file and the key=value words after it. A misspelt one is an error that knows better."""
+
+import argparse
+import difflib
+import tomllib
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from .errors import UsageError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def version() -> str:
+    """The version installed, or of the checkout this runs from."""
+    try:
+        return metadata.version("fast-ar-play")
+    except metadata.PackageNotFoundError:
+        return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
+    """The settings of a yaml file, changed by words like `memories.tempcache.recent=8`."""
+    try:
+        cfg = OmegaConf.load(path)
+    except OSError as error:
+        shipped = ROOT / "configs"
+        raise UsageError(f"No settings at {path}: {error.strerror}. The shipped ones: {shipped}.") from None
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise UsageError(f"{path} is not readable as yaml: {error}") from None
+    if not isinstance(cfg, DictConfig):
+        raise UsageError(f"{path} holds no settings; lines like `seed: 0` were expected.")
+    OmegaConf.set_struct(cfg, True)
+    for word in overrides:
+        assign(cfg, word)
+    return cfg
+
+
+def assign(cfg: DictConfig, word: str) -> None:
+    """Apply one key=value word. The key must exist, and a number stays a number."""
+    key, equals, text = word.partition("=")
+    if not equals:
+        raise UsageError(f"Cannot read {word!r}: a setting is changed by key=value, such as seed=3.")
+    known = names(cfg)
+    if key not in known:
+        raise UsageError(f"No setting {key}{suggestion(key, known)}")
+    now = OmegaConf.select(cfg, key)
+    new = text if isinstance(now, str) else read(word, text)
+    if new is not None and not fits(now, new):
+        raise UsageError(f"{key} takes {kind(now)}, and {text!r} is not one.")
+    OmegaConf.update(cfg, key, new)
+
+
+def read(word: str, text: str) -> Any:
+    """A value as yaml reads it."""
+    try:
+        return OmegaConf.from_dotlist([f"value={text}"]).value
+    except (YAMLError, OmegaConfBaseException):
+        raise UsageError(f"Cannot read the value in {word!r}; quote it as yaml would.") from None
+
+
+def fits(now: Any, new: Any) -> bool:
+    """Whether a setting that is `now` may become `new`."""
+    if now is None:
+        return True
+    if isinstance(now, float):
+        return isinstance(new, int | float) and not isinstance(new, bool)
+    return type(now) is type(new)
+
+
+def kind(value: Any) -> str:
+    """What a setting like this takes."""
+    kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+    return kinds.get(type(value), "a group of settings")
+
+
+def names(cfg: DictConfig, prefix: str = "") -> list[str]:
+    """Every setting's full name, groups included."""
+    found = []
+    for key, value in cfg.items_ex(resolve=False):
+        found.append(f"{prefix}{key}")
+        if isinstance(value, DictConfig):
+            found += names(value, f"{prefix}{key}.")
+    return found
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a "No such thing" sentence: the nearest name there is, or all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if not near:  # a right word in the wrong place: `recent` for `memories.tempcache.recent`
+        last = {full.rpartition(".")[2]: full for full in known}
+        near = [last[match] for match in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there is {', '.join(full for full in known if '.' not in full)}."
+
+
+def shipped(path: str) -> Path:
+    """A path as the user sees it, or else as the repository does: what is shipped is found from anywhere."""
+    here = Path(path).expanduser()
+    return here if here.is_absolute() or here.exists() else ROOT / here
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags, a --config file and key=value words. One line says what is wrong and what was perhaps meant."""
+
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(f"run.py {verb}", description=description, allow_abbrev=False)
+        yaml = f"configs/{verb}.yaml"
+        self.add_argument("settings", nargs="*", metavar="key=value", help=f"change any line of {yaml}")
+        self.add_argument(
+            "--config", type=Path, default=ROOT / yaml, metavar="FILE", help="take another file"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            raise UsageError(f"No flag {unknown}{suggestion(unknown.split()[0].partition('=')[0], flags)}")
+        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `python {self.prog} --help`.")
+
+
+def of_verb(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a verb that has no flags of its own."""
+    flags = Parser(verb, f"Takes its settings from configs/{verb}.yaml.").parse_intermixed_args(words)
+    return cast(dict[str, Any], OmegaConf.to_container(load(flags.config, flags.settings), resolve=True))

@@ -1,0 +1,55 @@
+"""The stage without a window: a line now and then, and a summary at the end."""
+
+import sys
+import time
+
+from .dreamer import DREAMING, Dreamer, Frame
+from .meter import Meter, ProcessMemory, percentiles
+
+EVERY = 5.0  # seconds between lines
+
+
+class Console:
+    patience = 0.25
+    forgiving = False
+
+    def __init__(self, dreamer: Dreamer, meter: Meter, frames: int | None) -> None:
+        self._dreamer, self._meter, self._of = dreamer, meter, frames
+        self._rss = ProcessMemory()
+        self._last: Frame | None = None
+        self._state = ""
+        self._due = 0.0
+
+    def listen(self) -> list[str]:
+        return []
+
+    def show(self, frame: Frame | None) -> None:
+        if frame is not None and frame.index:
+            self._last = frame
+        state = self._dreamer.state
+        if state != self._state and not self._dreamer.done:
+            self._state = state
+            if state != DREAMING:
+                print(f"{state} ...", flush=True)
+        if self._last is not None and time.monotonic() > self._due and self._meter.fps:
+            self._due = time.monotonic() + EVERY
+            of = f" of {self._of}" if self._of else ""
+            speed = f"{self._meter.fps:.1f} FPS"
+            print(f"frame {self._last.index}{of}: {speed}, {self.cache(self._last)}", flush=True)
+
+    def tell(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def cache(self, frame: Frame) -> str:
+        return f"{frame.memory} keeps {frame.kept:,} of {frame.seen:,} tokens in {frame.bytes / 1e6:.1f} MB"
+
+    def summary(self) -> str:
+        """What was dreamt, how fast and with how much."""
+        rate = percentiles(self._meter.seconds)
+        if self._last is None:
+            return "No frame was dreamt."
+        speed = f"FPS: {rate['p50']:.1f} median, {rate['p1']:.1f} p1. " if rate else ""
+        return (
+            f"{self._last.index} frames of {self._last.world}. {speed}\n"
+            f"Cache: {self.cache(self._last)}. Process: {self._rss() / 1e6:.0f} MB."
+        )

@@ -1,0 +1,137 @@
+"""From pygame events to held keys and wishes. `feed` is the only place where either changes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pygame
+
+from worldmodel.actions import action
+
+HELD = {
+    pygame.K_w: "forward",
+    pygame.K_UP: "forward",
+    pygame.K_s: "back",
+    pygame.K_DOWN: "back",
+    pygame.K_LEFT: "turn_left",
+    pygame.K_RIGHT: "turn_right",
+    pygame.K_a: "strafe_left",
+    pygame.K_d: "strafe_right",
+    pygame.K_LCTRL: "fire",
+    pygame.K_RCTRL: "fire",
+    pygame.K_SPACE: "fire",
+    pygame.K_e: "use",
+    pygame.K_LSHIFT: "run",
+    pygame.K_RSHIFT: "run",
+}
+
+WISHES = {
+    pygame.K_ESCAPE: "menu",
+    pygame.K_p: "pause",
+    pygame.K_PERIOD: "pause",
+    pygame.K_n: "step",
+    pygame.K_r: "reset",
+    pygame.K_u: "reset",
+    pygame.K_TAB: "next world",
+    pygame.K_F1: "help",
+    pygame.K_h: "help",
+    pygame.K_F2: "overlay",
+    pygame.K_F8: "record",
+    pygame.K_F12: "screenshot",
+}
+
+# What the help says, in the order it says it.
+HELP = (
+    ("W S  or  \u2191 \u2193", "forward, back"),
+    ("A D", "step aside"),
+    ("\u2190 \u2192", "turn"),
+    ("Ctrl or Space", "fire"),
+    ("E", "use, open"),
+    ("Shift", "run"),
+    ("P", "pause"),
+    ("N", "one frame"),
+    ("R", "start again"),
+    ("Tab", "next world"),
+    ("F2", "numbers"),
+    ("F8", "record"),
+    ("F12", "screenshot"),
+    ("Esc", "menu"),
+)
+
+
+class Menu:
+    """The Esc menu: a list, one of it chosen by arrows or mouse."""
+
+    ITEMS = ("resume", "reset", "next world", "record", "quit")
+
+    def __init__(self) -> None:
+        self.open = False
+        self.chosen = 0
+
+    def feed(self, event: pygame.Event, item_at: Callable[[tuple[int, int]], int | None]) -> str | None:
+        """The wish this event makes, if it makes one."""
+        if event.type == pygame.KEYDOWN:
+            if event.key in (pygame.K_UP, pygame.K_w):
+                self.chosen = (self.chosen - 1) % len(self.ITEMS)
+            elif event.key in (pygame.K_DOWN, pygame.K_s):
+                self.chosen = (self.chosen + 1) % len(self.ITEMS)
+            elif event.key in (pygame.K_RETURN, pygame.K_KP_ENTER, pygame.K_SPACE):
+                return self.ITEMS[self.chosen]
+            elif event.key == pygame.K_ESCAPE:
+                return "quit"
+        elif event.type in (pygame.MOUSEMOTION, pygame.MOUSEBUTTONDOWN):
+            item = item_at(event.pos)
+            if item is not None:
+                self.chosen = item
+                if event.type == pygame.MOUSEBUTTONDOWN and event.button == pygame.BUTTON_LEFT:
+                    return self.ITEMS[item]
+        return None
+
+
+class Controls:
+    """What the person at the keyboard holds, and has asked for."""
+
+    def __init__(self, item_at: Callable[[tuple[int, int]], int | None] = lambda position: None) -> None:
+        self.menu = Menu()
+        self._item_at = item_at
+        self._down: set[int] = set()  # pygame keys, not actions: W and up may both be down, and one let go
+        self._tapped: set[int] = set()
+        self._wishes: list[str] = []
+
+    def feed(self, event: pygame.Event) -> None:
+        if event.type == pygame.QUIT:
+            self._wishes.append("quit")
+        elif event.type == pygame.WINDOWFOCUSLOST:
+            self.release()
+        elif event.type == pygame.KEYUP:
+            self._down.discard(event.key)
+        elif self.menu.open:
+            wish = self.menu.feed(event, self._item_at)
+            if wish is not None:
+                self._wishes.append(wish)
+                self.menu.open = False
+        elif event.type == pygame.KEYDOWN and event.key in HELD:
+            self._down.add(event.key)
+            self._tapped.add(event.key)
+        elif event.type == pygame.KEYDOWN and event.key in WISHES:
+            self._wishes.append(WISHES[event.key])
+            if event.key == pygame.K_ESCAPE:
+                self.open_menu()
+
+    def open_menu(self) -> None:
+        self.release()
+        self.menu.open, self.menu.chosen = True, 0
+
+    def release(self) -> None:
+        """Let go of every key: their KEYUP will go to somebody else."""
+        self._down.clear()
+        self._tapped.clear()
+
+    def keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """Two key vectors: what is held, and what went down since the last call."""
+        tapped, self._tapped = self._tapped, set()
+        return action(HELD[key] for key in self._down), action(HELD[key] for key in tapped)
+
+    def wishes(self) -> list[str]:
+        """What was asked for since the last call, in order."""
+        wishes, self._wishes = self._wishes, []
+        return wishes

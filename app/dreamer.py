@@ -1,0 +1,284 @@
+"""The world model, off the event loop: a thread that owns a World and turns keys into frames.
+
+Loading, compiling and dreaming all happen here, so a window drawn elsewhere never hangs. Frames leave
+through a slot that keeps only the newest: a slow screen skips frames, and never shows a stale one. A
+recording must skip none, so `remember` is called for each. An error here is kept for whoever calls `check`.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from worldmodel.actions import action
+
+LOADING, WARMING, DREAMING, PAUSED, STOPPED = "loading weights", "warming up", "dreaming", "paused", "stopped"
+
+
+class Stats(Protocol):
+    kept: int
+    seen: int
+    bytes: int
+
+
+class World(Protocol):
+    """What the dreamer needs of worldmodel.world.World."""
+
+    prompt: str
+    memory: str
+    timings: dict[str, float]
+
+    def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...
+    def step(self, keys: np.ndarray) -> Any: ...
+    def decode(self, latent: Any) -> np.ndarray: ...
+    def say(self, text: str) -> list[str]: ...
+    def stats(self) -> Stats: ...
+
+
+class Opening(Protocol):
+    """What the player needs of worldmodel.openings.Opening."""
+
+    name: str
+    title: str
+    prompt: str
+    world_seed: int
+    engine_seed: int
+    frames: np.ndarray
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One dreamt picture and what is known about it. The picture is read-only: nobody draws on a dream."""
+
+    picture: np.ndarray  # uint8 [h, w, 3]
+    keys: np.ndarray  # held when its dreaming began
+    index: int  # frames dreamt since the reset; 0 is the opening's own last picture
+    run: int  # how many resets came before
+    took: float | None  # seconds since the frame before; None after a pause or a reset
+    timings: dict[str, float]  # seconds per stage
+    kept: int  # cache entries per layer
+    seen: int  # tokens they stand for
+    bytes: int  # of all layers
+    memory: str
+    world: str
+    prompt: str
+
+
+class Latest:
+    """A slot for one frame. Putting another drops the older."""
+
+    def __init__(self) -> None:
+        self._filled = threading.Condition()
+        self._frame: Frame | None = None
+
+    def put(self, frame: Frame) -> None:
+        with self._filled:
+            self._frame = frame
+            self._filled.notify_all()
+
+    def take(self, timeout: float = 0) -> Frame | None:
+        """The newest frame not taken yet, waiting for one up to `timeout` seconds."""
+        with self._filled:
+            if self._frame is None:
+                self._filled.wait(timeout)
+            frame, self._frame = self._frame, None
+            return frame
+
+
+class Hands:
+    """The keys held at this moment, by a person. A key tapped between two frames counts for the next."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held, self._tapped = action(), action()
+
+    def hold(self, held: np.ndarray, tapped: np.ndarray) -> None:
+        with self._lock:
+            self._held, self._tapped = held, self._tapped | tapped
+
+    def __call__(self, index: int) -> np.ndarray:
+        """Key vector for the frame about to be dreamt."""
+        with self._lock:
+            keys, self._tapped = self._held | self._tapped, action()
+            return keys
+
+
+class Dreamer(threading.Thread):
+    """Dreams until `frames` are dreamt or `stop` is called. Any thread may call any method but `run`."""
+
+    def __init__(
+        self,
+        open_world: Callable[[Callable[[str], None]], World],
+        openings: Mapping[str, Opening],
+        scene: str,
+        controller: Callable[[int], np.ndarray],
+        *,
+        seed: int = 0,
+        prompt: str | None = None,
+        fps: float = 17.5,
+        frames: int | None = None,
+        remember: Callable[[Frame], None] = lambda frame: None,
+    ) -> None:
+        super().__init__(name="dreamer", daemon=True)
+        self.openings, self.scene = openings, scene
+        self.frames = Latest()
+        self.state = LOADING
+        self.error: BaseException | None = None
+        self.paused = False
+        self.notices: deque[str] = deque()  # lines worth showing once
+
+        self._open_world = open_world
+        self._controller = controller
+        self._remember = remember
+        self._seed, self._prompt = seed, prompt
+        self._unknown: set[str] = set()
+        self._period = 1 / fps if fps else 0.0
+        self._left = frames
+
+        self._wake = threading.Condition()
+        self._wishes: deque[Callable[[World], None]] = deque()
+        self._single_steps = 0
+        self._stopping = False
+
+        self._index, self._run = 0, -1
+        self._due, self._ended = 0.0, None
+
+    # What others may ask.
+
+    def pause(self, paused: bool = True) -> None:
+        with self._wake:
+            self.paused = paused
+            self._wake.notify_all()
+
+    def single_step(self) -> None:
+        """Dream one frame and stay paused."""
+        with self._wake:
+            self.paused = True
+            self._single_steps += 1
+            self._wake.notify_all()
+
+    def reset(self) -> None:
+        """Begin the scene again."""
+        self._wish(self._begin)
+
+    def next_world(self) -> None:
+        """Begin the scene after this one."""
+        self._wish(self._turn_page)
+
+    def say(self, text: str) -> None:
+        """Change the prompt from the next frame on."""
+        self._wish(lambda world: self._say(world, text))
+
+    def stop(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread, if anything did."""
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def done(self) -> bool:
+        return self.state == STOPPED
+
+    # What the thread does.
+
+    def run(self) -> None:
+        try:
+            world = self._open_world(self._tell)
+            self._tell(WARMING)
+            self._begin(world)
+            while self._left != 0 and self._wait_for_turn(world):
+                frame = self._dream(world)
+                self._remember(frame)
+                self.frames.put(frame)
+                self._left = None if self._left is None else self._left - 1
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._tell(STOPPED)
+
+    def _wait_for_turn(self, world: World) -> bool:
+        """Grant wishes and sleep until it is time for a frame. False if there will be none."""
+        while True:
+            with self._wake:
+                if self._stopping:
+                    return False
+                early = self._due - time.perf_counter()
+                wish = self._wishes.popleft() if self._wishes else None
+                if wish is None and self.paused and not self._single_steps:
+                    self._tell(PAUSED)
+                    self._ended = None
+                    self._wake.wait()
+                elif wish is None and early > 0 and not self.paused:
+                    self._wake.wait(early)
+                elif wish is None:
+                    self._single_steps = max(0, self._single_steps - 1)
+                    return True
+            if wish is not None:
+                wish(world)
+
+    def _dream(self, world: World) -> Frame:
+        began = time.perf_counter()
+        self._due = max(self._due + self._period, began)  # late once is not late for ever
+        keys = self._controller(self._index)
+        picture = world.decode(world.step(keys))
+        ended = time.perf_counter()
+        took, self._ended = self._ended and ended - self._ended, ended
+        self._index += 1
+        self._tell(PAUSED if self.paused else DREAMING)
+        return self._frame(world, picture, keys, took)
+
+    def _begin(self, world: World) -> None:
+        opening = self.openings[self.scene]
+        self._index, self._run, self._ended = 0, self._run + 1, None
+        picture = world.reset(opening, seed=self._seed)
+        if self._prompt:
+            self._say(world, self._prompt)
+        self.frames.put(self._frame(world, picture, action(), None))
+
+    def _turn_page(self, world: World) -> None:
+        names = list(self.openings)
+        self.scene = names[(names.index(self.scene) + 1) % len(names)]
+        self.notices.append(self.openings[self.scene].title)
+        self._begin(world)
+
+    def _say(self, world: World, text: str) -> None:
+        self._prompt = text
+        unknown = [word for word in world.say(text) if word not in self._unknown]
+        self._unknown.update(unknown)  # a reset says the prompt again; the warning need not come again
+        if unknown:
+            self.notices.append(f"Words this world never heard: {', '.join(unknown)}")
+
+    def _frame(self, world: World, picture: np.ndarray, keys: np.ndarray, took: float | None) -> Frame:
+        picture = np.array(picture)
+        picture.setflags(write=False)
+        stats = world.stats()
+        return Frame(
+            picture=picture,
+            keys=keys,
+            index=self._index,
+            run=self._run,
+            took=took,
+            timings=dict(world.timings),
+            kept=stats.kept,
+            seen=stats.seen,
+            bytes=stats.bytes,
+            memory=world.memory,
+            world=self.scene,
+            prompt=world.prompt,
+        )
+
+    def _wish(self, wish: Callable[[World], None]) -> None:
+        with self._wake:
+            self._wishes.append(wish)
+            self._wake.notify_all()
+
+    def _tell(self, state: str) -> None:
+        self.state = state

@@ -1,0 +1,59 @@
+"""The frame loop: listen, dream, show, remember. The same one with a window and without."""
+
+from typing import Protocol
+
+from .dreamer import Dreamer, Frame
+from .record import Recorder
+
+
+class Stage(Protocol):
+    """Where frames are shown and wishes come from: a window, or a terminal."""
+
+    patience: float  # seconds a lap may wait for a frame
+    forgiving: bool  # whether play goes on when a recording fails
+
+    def listen(self) -> list[str]: ...
+    def show(self, frame: Frame | None) -> None: ...
+    def tell(self, line: str) -> None: ...
+
+
+def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
+    """One lap per frame, or per moment without one. Ends with the dreamer, or when someone wants to quit."""
+    told = None
+    while True:
+        over = dreamer.done  # asked first, so that the last frame is still shown
+        for wish in stage.listen():
+            if wish == "quit":
+                return
+            grant(wish, dreamer, recorder)
+        frame = dreamer.frames.take(stage.patience)  # dreamt elsewhere, meanwhile, and remembered there too
+        stage.show(frame)
+        dreamer.check()
+        while dreamer.notices:
+            stage.tell(dreamer.notices.popleft())
+        if recorder.error is not None and recorder.error is not told:
+            if not stage.forgiving:
+                recorder.check()
+            told = recorder.error
+            stage.tell(str(told))
+        if over:
+            return
+
+
+def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
+    """Pass a wish on to whom it concerns. Those about the picture on screen were the stage's own."""
+    match wish:
+        case "pause":
+            dreamer.pause(not dreamer.paused)
+        case "hold still":
+            dreamer.pause()
+        case "go on":
+            dreamer.pause(False)
+        case "step":
+            dreamer.single_step()
+        case "reset":
+            dreamer.reset()
+        case "next world":
+            dreamer.next_world()
+        case "record":
+            recorder.stop() if recorder.rolling else recorder.start()

@@ -1,0 +1,240 @@
+"""A play session on disk: an episode (worldmodel/episodes.py), a video to share, and the facts to repeat it.
+
+    frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one
+    video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
+    events.jsonl                   what changed on the way: the prompt
+    meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
+
+Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
+process that is killed leaves recordings that play. One recording is one unbroken dream: a reset or
+another world closes it and opens the next.
+"""
+
+import json
+import os
+import queue
+import tempfile
+import threading
+from array import array
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.error import FFmpegError
+
+from worldmodel.episodes import EpisodeWriter
+
+from .dreamer import Frame
+from .errors import DiskError
+from .meter import percentiles
+
+ENLARGED = 4
+BACKLOG = 128  # frames; then the dreamer waits, because an episode with a hole cannot be replayed
+
+
+def check_writable(root: Path) -> None:
+    """Raise DiskError now rather than after minutes of play."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root) as probe:
+            probe.write(b"a byte")
+            probe.flush()
+    except OSError as error:
+        raise disk_error(error, root) from error
+
+
+def disk_error(error: Exception, path: Path) -> DiskError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return DiskError(
+        f"Cannot record in {path}: {reason}. "
+        "Make room or permit writing there, or choose another folder with recordings=FOLDER."
+    )
+
+
+class Video:
+    """An H.264 file that plays up to its last whole second, whatever happens to its writer."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], fps: float, about: str) -> None:
+        fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+        self._container = av.open(str(path), "w", options=fragments)
+        self._container.metadata["comment"] = about
+        # zerolatency: no frame waits in the encoder for the next ones
+        options = {"preset": "superfast", "tune": "zerolatency", "crf": "18"}
+        self._stream = self._container.add_stream(
+            "libx264", rate=Fraction(fps).limit_denominator(1000), options=options
+        )
+        self._stream.height, self._stream.width = ENLARGED * shape[0], ENLARGED * shape[1]
+        self._stream.pix_fmt = "yuv420p"
+        self._stream.codec_context.gop_size = max(1, int(fps))  # a key frame closes the fragment before it
+        self._stream.codec_context.thread_count = 1  # the other cores dream
+
+    def add(self, picture: np.ndarray) -> None:
+        frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+        frame = frame.reformat(self._stream.width, self._stream.height, "yuv420p", interpolation="POINT")
+        self._container.mux(self._stream.encode(frame))
+
+    def close(self) -> None:
+        try:
+            self._container.mux(self._stream.encode(None))
+        finally:
+            self._container.close()
+
+
+class Recording:
+    """One folder, one unbroken dream."""
+
+    def __init__(self, root: Path, first: Frame, facts: Mapping[str, Any], fps: float) -> None:
+        now = datetime.now()
+        self.folder = unused(root / f"{now:%Y%m%d-%H%M%S}_{first.world}_{first.memory}")
+        self._meta = {
+            "world": first.world,
+            "prompt": first.prompt,
+            "memory": first.memory,
+            **facts,
+            "started": now.astimezone().isoformat(timespec="seconds"),
+            "first_frame": first.index,
+            "fps": fps,
+            "height": first.picture.shape[0],
+            "width": first.picture.shape[1],
+            "complete": False,
+        }
+        self._seconds = array("d")
+        self._frames = 0
+        self._prompt = first.prompt
+        self._writer = EpisodeWriter(self.folder, self._meta)
+        try:
+            self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
+            about = json.dumps({key: self._meta[key] for key in ("world", "prompt", "memory")})
+            self._video = Video(self.folder / "video.mp4", first.picture.shape, fps, about)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def add(self, frame: Frame) -> None:
+        if frame.prompt != self._prompt:
+            self._prompt = frame.prompt
+            self._events.write(json.dumps({"frame": self._frames, "prompt": frame.prompt}) + "\n")
+            self._events.flush()
+        self._writer.add(frame.picture, frame.keys)
+        self._writer.flush()
+        self._video.add(frame.picture)
+        self._frames += 1
+        if frame.took is not None:
+            self._seconds.append(frame.took)
+
+    def close(self) -> None:
+        """Finish every file, then say in meta.json that it is whole."""
+        self._video.close()
+        self._writer.close()
+        self._events.close()
+        played = {"frames": self._frames, "fps_played": percentiles(self._seconds), "complete": True}
+        whole = self.folder / "meta.json.part"
+        whole.write_text(json.dumps({**self._meta, **played}, indent=1), encoding="utf-8")
+        os.replace(whole, self.folder / "meta.json")
+
+    def abandon(self) -> None:
+        """Let go of every file after a failure. What has been written stays."""
+        # A file whose last bytes do not fit raises on close, yet is closed; the writer has two of them.
+        for close in (self._writer.close, self._writer.close):
+            with suppress(OSError):
+                close()
+        for name in ("_events", "_video"):
+            with suppress(AttributeError, OSError, FFmpegError):
+                getattr(self, name).close()
+
+
+def unused(folder: Path) -> Path:
+    """The folder itself, or with a number behind it: two recordings may begin within a second."""
+    names = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 1000))
+    return folder if not folder.exists() else next(name for name in names if not name.exists())
+
+
+class Recorder:
+    """Sees every frame, keeps those between `start` and `stop`, and writes them in a thread of its own."""
+
+    def __init__(self, root: Path, facts: Mapping[str, Any], fps: float) -> None:
+        self.root, self._facts, self._fps = root, facts, fps
+        self.rolling = False
+        self.folders: list[Path] = []
+        self.frames = 0  # of the recording under way, or of the last one
+        self.error: Exception | None = None
+        self._recording: Recording | None = None
+        self._run = -1
+        self._door = threading.Lock()  # frames come from one thread, start and stop from another
+        self._queue: queue.Queue[Frame | str] = queue.Queue(BACKLOG)
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def start(self) -> None:
+        with self._door:
+            self.error = None
+            self.frames = 0
+            self.rolling = True
+
+    def stop(self) -> None:
+        with self._door:
+            if self.rolling:
+                self.rolling = False
+                self._queue.put("stop")
+
+    def see(self, frame: Frame) -> None:
+        """Called by the dreamer, once per frame."""
+        with self._door:
+            if self.rolling:
+                self._queue.put(frame)
+
+    def close(self) -> None:
+        """Finish what is being written; afterwards everything is on disk."""
+        self.stop()
+        self._queue.put("close")
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what went wrong with the present recording, if anything did."""
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def seconds(self) -> float:
+        """Length of the recording under way, in game time."""
+        return self.frames / self._fps
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) != "close":
+            try:
+                if isinstance(item, Frame):
+                    self._add(item)
+                else:
+                    self._finish()
+            except Exception as error:
+                self._fail(error)
+
+    def _add(self, frame: Frame) -> None:
+        if self.error is not None:
+            return  # was in the queue when the disk failed
+        if self._recording is not None and frame.run != self._run:
+            self._finish()
+        if self._recording is None:
+            self._recording = Recording(self.root, frame, self._facts, self._fps)
+            self.folders.append(self._recording.folder)
+            self._run, self.frames = frame.run, 0
+        self._recording.add(frame)
+        self.frames += 1
+
+    def _finish(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+
+    def _fail(self, error: Exception) -> None:
+        self.rolling = False
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.abandon()
+        where = recording.folder if recording is not None else self.root
+        self.error = disk_error(error, where) if isinstance(error, OSError | FFmpegError) else error

@@ -1,0 +1,312 @@
+"""The picture of the game and what is written over it.
+
+The dream is enlarged by whole numbers so that its pixels stay crisp, and everything else is drawn on
+the window afterwards, in the window's own resolution. Nothing here can reach the frame itself.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pygame
+
+from .controls import HELP, Menu
+from .dreamer import DREAMING, PAUSED, Frame
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+
+NIGHT = (11, 11, 14)
+PAPER = (238, 234, 224)
+DIM = (164, 159, 148)
+EMBER = (255, 158, 61)
+RED = (255, 76, 64)
+GLASS = (11, 11, 14, 205)  # behind text: dark enough to read on, thin enough to see through
+TRACK = (255, 255, 255, 40)
+
+NAMES = {
+    "resume": "Resume",
+    "reset": "Start again",
+    "next world": "Next world",
+    "record": "Record",
+    "quit": "Quit",
+}
+
+
+@dataclass
+class View:
+    """All that is on screen at one moment."""
+
+    title: str
+    state: str = DREAMING
+    frame: Frame | None = None
+    backdrop: np.ndarray | None = None  # shown, darkened, until there is a frame
+    fps: float | None = None
+    rss: int = 0
+    gpu: int | None = None
+    overlay: int = 1
+    help: bool = False
+    menu: Menu | None = None
+    toast: str = ""
+    recording: float | None = None  # seconds
+
+
+class Screen:
+    """A resizable window. Raises pygame.error where there is none to be had."""
+
+    def __init__(self, scale: int, height: int, width: int) -> None:
+        pygame.display.init()
+        pygame.font.init()
+        pygame.display.set_caption("FAST-AR Play")
+        across, down = pygame.display.get_desktop_sizes()[0]
+        scale = max(1, min(scale, across * 9 // 10 // width, down * 9 // 10 // height))
+        self.surface = pygame.display.set_mode((scale * width, scale * height), pygame.RESIZABLE)
+        self._fonts: dict[tuple[int, bool], pygame.Font] = {}
+        self._items: list[pygame.Rect] = []
+
+    def close(self) -> None:
+        pygame.quit()
+
+    def item_at(self, position: tuple[int, int]) -> int | None:
+        """Which item of the menu, as last drawn, is at this place."""
+        return next((i for i, rect in enumerate(self._items) if rect.collidepoint(position)), None)
+
+    def draw(self, view: View) -> None:
+        self.surface = pygame.display.get_surface() or self.surface  # a resize makes a new one
+        self.surface.fill(NIGHT)
+        self._items = []
+        if view.frame is not None:
+            self._picture(view.frame.picture)
+        elif view.backdrop is not None:
+            self._picture(view.backdrop)
+            self._veil(150)
+        if view.frame is None:
+            self._title(view)
+        elif view.overlay:
+            self._numbers(view)
+        if view.recording is not None:
+            self._recording(view.recording)
+        if view.menu is not None and view.menu.open:
+            self._veil(120)
+            self._menu(view)
+        elif view.help:
+            self._help(view)
+        elif view.state == PAUSED:
+            self._pill("Paused", "P to go on, N for one frame", self.surface.get_rect().center)
+        if view.toast:
+            self._toast(view.toast)
+        pygame.display.flip()
+
+    # The picture.
+
+    def _picture(self, picture: np.ndarray) -> None:
+        height, width = picture.shape[:2]
+        across, down = self.surface.get_size()
+        scale = min(across / width, down / height)
+        scale = int(scale) if scale >= 1 else scale  # a window may be smaller than the dream
+        small = pygame.image.frombuffer(picture.tobytes(), (width, height), "RGB")
+        big = pygame.transform.scale(small, (round(scale * width), round(scale * height)))
+        self.surface.blit(big, big.get_rect(center=self.surface.get_rect().center))
+
+    def _veil(self, darkness: int) -> None:
+        veil = pygame.Surface(self.surface.get_size(), pygame.SRCALPHA)
+        veil.fill((*NIGHT, darkness))
+        self.surface.blit(veil, (0, 0))
+
+    # Writing.
+
+    @property
+    def unit(self) -> int:
+        """Height of ordinary text: a share of the window, within what eyes can read."""
+        width, height = self.surface.get_size()
+        return max(12, min(30, height // 40, width // 56))
+
+    def _text(self, text: str, colour=PAPER, size: float = 1.0, bold: bool = False) -> pygame.Surface:
+        key = (round(size * self.unit), bold)
+        if key not in self._fonts:
+            path = ASSETS / ("font-bold.ttf" if bold else "font.ttf")
+            self._fonts[key] = pygame.Font(path if path.exists() else None, key[0])
+        return self._fonts[key].render(text, True, colour)
+
+    def _fit(self, text: str, width: int, **style) -> pygame.Surface:
+        """The text, or its beginning and an ellipsis."""
+        image = self._text(text, **style)
+        while image.get_width() > width and len(text) > 1:
+            text = text[: max(1, len(text) * width // image.get_width() - 1)].rstrip(" ,;\u2026") + "\u2026"
+            image = self._text(text, **style)
+            if len(text) <= 2:
+                break
+        return image
+
+    def _wrap(self, text: str, width: int, **style) -> list[pygame.Surface]:
+        """The text over as many lines as it takes."""
+        lines, line = [], ""
+        for word in text.split():
+            longer = f"{line} {word}".strip()
+            if line and self._text(longer, **style).get_width() > width:
+                lines.append(line)
+                longer = word
+            line = longer
+        return [self._fit(line, width, **style) for line in [*lines, line]]
+
+    def _glass(self, rect: pygame.Rect, radius: float = 0.5) -> None:
+        pane = pygame.Surface(rect.size, pygame.SRCALPHA)
+        pygame.draw.rect(pane, GLASS, pane.get_rect(), border_radius=round(radius * self.unit))
+        self.surface.blit(pane, rect)
+
+    def _card(self, rows: list[pygame.Surface | None], anchor: str, at: tuple[int, int]) -> list[pygame.Rect]:
+        """Rows on glass, None a gap; returns where the rows are."""
+        pad, gap, between = self.unit * 3 // 4, self.unit // 2, self.unit // 5
+        width = max(row.get_width() for row in rows if row)
+        height = sum(row.get_height() + between if row else gap for row in rows) - between
+        rect = pygame.Rect(0, 0, width + 2 * pad, height + 2 * pad)
+        setattr(rect, anchor, at)
+        rect.clamp_ip(self.surface.get_rect())
+        self._glass(rect)
+        places, y = [], rect.y + pad
+        for row in rows:
+            if row is None:
+                y += gap
+                continue
+            places.append(self.surface.blit(row, (rect.x + pad, y)))
+            y += row.get_height() + between
+        return places
+
+    def _row(self, label: str, value: str, width: int) -> pygame.Surface:
+        """A label at the left, a value at the right."""
+        left = self._text(label, DIM)
+        right = self._fit(value, width - left.get_width() - self.unit)
+        row = pygame.Surface((width, max(left.get_height(), right.get_height())), pygame.SRCALPHA)
+        row.blit(left, (0, 0))
+        row.blit(right, (width - right.get_width(), 0))
+        return row
+
+    def _beside(self, parts: list[pygame.Surface], gap: float = 0.5) -> pygame.Surface:
+        """Surfaces next to each other, on one baseline more or less."""
+        gap = round(gap * self.unit)
+        width = sum(part.get_width() for part in parts) + gap * (len(parts) - 1)
+        row = pygame.Surface((width, max(part.get_height() for part in parts)), pygame.SRCALPHA)
+        x = 0
+        for part in parts:
+            row.blit(part, (x, row.get_height() - part.get_height()))
+            x += part.get_width() + gap
+        return row
+
+    def _bar(self, share: float, width: int) -> pygame.Surface:
+        bar = pygame.Surface((width, max(4, self.unit // 3)), pygame.SRCALPHA)
+        radius = bar.get_height() // 2
+        pygame.draw.rect(bar, TRACK, bar.get_rect(), border_radius=radius)
+        filled = pygame.Rect(0, 0, max(bar.get_height(), round(width * min(1, share))), bar.get_height())
+        pygame.draw.rect(bar, EMBER, filled, border_radius=radius)
+        return bar
+
+    # What is written.
+
+    def _numbers(self, view: View) -> None:
+        frame, margin = view.frame, self.unit * 3 // 4
+        assert frame is not None
+        fps = f"{view.fps:.1f}" if view.fps else "\u2013"
+        share = frame.kept / max(1, frame.seen)
+        if view.overlay == 1:
+            tokens = f"{frame.memory}  {frame.kept:,} / {frame.seen:,} tokens  {megabytes(frame.bytes)}"
+            line = [self._text(fps, EMBER, bold=True), self._text("FPS", DIM), self._text(tokens)]
+            row = self._beside(line)
+            if row.get_width() + 4 * margin < self.surface.get_width():
+                self._card([row], "topleft", (margin, margin))
+            return
+        width = 17 * self.unit
+        stages = "  ".join(f"{name} {1000 * took:.0f}" for name, took in frame.timings.items())
+        rows = [
+            self._beside([self._text(fps, EMBER, 1.9, bold=True), self._text("frames per second", DIM)]),
+            self._row("ms", stages, width),
+            None,
+            self._row("memory", frame.memory, width),
+            self._row("tokens kept", f"{frame.kept:,} of {frame.seen:,}", width),
+            self._bar(share, width),
+            self._row("cache", megabytes(frame.bytes), width),
+            self._row("process", megabytes(view.rss), width),
+            *([self._row("GPU", megabytes(view.gpu), width)] if view.gpu is not None else []),
+            None,
+            self._row("world", view.title, width),
+            self._row("frame", f"{frame.index:,}", width),
+            *self._wrap(frame.prompt, width, colour=DIM)[:3],
+        ]
+        height = sum(row.get_height() if row else self.unit for row in rows)
+        if height + 2 * margin < self.surface.get_height() and width + 3 * margin < self.surface.get_width():
+            self._card(rows, "topleft", (margin, margin))
+
+    def _recording(self, seconds: float) -> None:
+        margin = self.unit * 3 // 4
+        dot = pygame.Surface((self.unit, self.unit), pygame.SRCALPHA)
+        pygame.draw.circle(dot, RED, (self.unit / 2, self.unit / 2), self.unit * 0.38)
+        clock = f"REC {int(seconds) // 60}:{int(seconds) % 60:02}"
+        row = self._beside([dot, self._text(clock, bold=True)], 0.3)
+        self._card([row], "topright", (self.surface.get_width() - margin, margin))
+
+    def _title(self, view: View) -> None:
+        """The first thing seen: what this is, where it will be, what it is doing."""
+        centre = self.surface.get_rect()
+        name = self._text("FAST-AR Play", PAPER, 2.4, bold=True)
+        if not view.help:
+            self.surface.blit(name, name.get_rect(midbottom=centre.center))
+            where = self._text(view.title, EMBER, 1.2)
+            self.surface.blit(where, where.get_rect(midtop=(centre.centerx, centre.centery + self.unit // 2)))
+        dots = "." * (1 + pygame.time.get_ticks() // 400 % 3)
+        state = self._text(view.state[:1].upper() + view.state[1:], PAPER)
+        place = state.get_rect(midbottom=(centre.centerx, centre.bottom - self.unit))
+        place = self._glass_behind(place)
+        self.surface.blit(state, place)
+        self.surface.blit(self._text(dots, EMBER, bold=True), place.topright)
+
+    def _glass_behind(self, place: pygame.Rect) -> pygame.Rect:
+        self._glass(place.inflate(3 * self.unit, self.unit * 3 // 4))
+        return place
+
+    def _help(self, view: View) -> None:
+        """Two columns of keys."""
+        middle = (len(HELP) + 1) // 2
+        columns = [self._keys(HELP[:middle]), self._keys(HELP[middle:])]
+        table = self._beside(columns, 2.0)
+        heading = self._beside([self._text(view.title, EMBER, 1.2, bold=True)])
+        footing = self._text("H shows this again", DIM)
+        if table.get_width() > self.surface.get_width() - 2 * self.unit:
+            return
+        self._card([heading, None, table, None, footing], "center", self.surface.get_rect().center)
+
+    def _keys(self, lines) -> pygame.Surface:
+        keys = [self._text(key, PAPER, bold=True) for key, _ in lines]
+        words = [self._text(word, DIM) for _, word in lines]
+        left, line = max(key.get_width() for key in keys) + self.unit, round(1.45 * self.unit)
+        size = left + max(word.get_width() for word in words), line * len(lines)
+        column = pygame.Surface(size, pygame.SRCALPHA)
+        for i, (key, word) in enumerate(zip(keys, words, strict=True)):
+            column.blit(key, (0, i * line))
+            column.blit(word, (left, i * line))
+        return column
+
+    def _menu(self, view: View) -> None:
+        assert view.menu is not None
+        rows: list[pygame.Surface | None] = [self._text("FAST-AR Play", EMBER, 1.4, bold=True), None]
+        width = 13 * self.unit
+        for i, item in enumerate(view.menu.ITEMS):
+            name = "Stop recording" if item == "record" and view.recording is not None else NAMES[item]
+            row = pygame.Surface((width, round(1.9 * self.unit)), pygame.SRCALPHA)
+            chosen = i == view.menu.chosen
+            if chosen:
+                pygame.draw.rect(row, EMBER, row.get_rect(), border_radius=self.unit // 3)
+            text = self._text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
+            row.blit(text, text.get_rect(midleft=(self.unit * 2 // 3, row.get_height() // 2)))
+            rows.append(row)
+        self._items = self._card(rows, "center", self.surface.get_rect().center)[1:]
+
+    def _pill(self, head: str, tail: str, at: tuple[int, int]) -> None:
+        row = self._beside([self._text(head, EMBER, 1.2, bold=True), self._text(tail, DIM)])
+        self._card([row], "center", at)
+
+    def _toast(self, line: str) -> None:
+        width, height = self.surface.get_size()
+        lines = self._wrap(line, min(46 * self.unit, width - 4 * self.unit))
+        self._card([*lines], "midbottom", (width // 2, height - self.unit))
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size < 1e8 else f"{size / 1e6:,.0f} MB"

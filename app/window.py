@@ -1,0 +1,117 @@
+"""The stage with a window: feeds the controls, keeps what is on screen up to date."""
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pygame
+from PIL import Image
+
+from worldmodel.episodes import HEIGHT, WIDTH
+
+from .controls import Controls
+from .dreamer import Dreamer, Frame, Hands
+from .meter import Meter, ProcessMemory
+from .record import ENLARGED, Recorder, disk_error
+from .screen import Screen, View
+
+HELP_SECONDS = 5.0
+TOAST_SECONDS = 5.0
+IDLE_SECONDS = 0.25  # without news the window is still redrawn this often
+
+
+class Window:
+    patience = 1 / 60
+    forgiving = True
+
+    def __init__(self, scale: int, overlay: int) -> None:
+        self._screen = Screen(scale, HEIGHT, WIDTH)
+        self._controls = Controls(self._screen.item_at)
+        self._view = View(title="", overlay=overlay, menu=self._controls.menu, help=True)
+        self._help_ends: float | None = None  # set when the first frame comes; loading does not count
+        self._toast_ends = 0.0
+        self._drawn = 0.0
+        self._news = True
+        self._held_by_menu = False
+        self._rss = ProcessMemory()
+
+    def attach(self, dreamer: Dreamer, hands: Hands, meter: Meter, recorder: Recorder) -> None:
+        """The window opens before there is anything to show; this is what it will show."""
+        self._dreamer, self._hands, self._meter, self._recorder = dreamer, hands, meter, recorder
+
+    def close(self) -> None:
+        self._screen.close()
+
+    def listen(self) -> list[str]:
+        """Take in what happened since the last lap; returns the wishes that are not about this window."""
+        for event in pygame.event.get():
+            self._controls.feed(event)
+            self._news = True
+        self._hands.hold(*self._controls.keys())
+        return [further for wish in self._controls.wishes() for further in self._grant(wish)]
+
+    def _grant(self, wish: str) -> list[str]:
+        match wish:
+            case "help":
+                self._view.help, self._help_ends = not self._view.help, float("inf")
+            case "overlay":
+                self._view.overlay = (self._view.overlay + 1) % 3
+            case "screenshot":
+                self._screenshot()
+            case "menu":
+                self._held_by_menu = not self._dreamer.paused
+                return ["hold still"]
+            case _:
+                if wish == "record" and not self._recorder.rolling:
+                    self.tell(f"Recording to {self._recorder.root}")
+                going_on, self._held_by_menu = self._held_by_menu, False
+                return ["go on", wish] if going_on else [wish]
+        return []
+
+    def show(self, frame: Frame | None) -> None:
+        """Draw if there is news, or if it has been a while."""
+        now = time.monotonic()
+        view = self._view
+        if frame is not None:
+            view.frame = frame
+            if frame.index and self._help_ends is None:
+                self._help_ends = now + HELP_SECONDS
+        if self._help_ends is not None and now > self._help_ends:
+            view.help = False
+        if now > self._toast_ends:
+            view.toast = ""
+        if frame is None and not self._news and now - self._drawn < IDLE_SECONDS:
+            return
+        opening = self._dreamer.openings[self._dreamer.scene]
+        view.title, view.backdrop, view.state = opening.title, opening.frames[-1], self._dreamer.state
+        view.fps, view.rss, view.gpu = self._meter.fps, self._rss(), self._gpu()
+        view.recording = self._recorder.seconds if self._recorder.rolling else None
+        self._screen.draw(view)
+        self._news, self._drawn = False, now
+
+    def tell(self, line: str) -> None:
+        self._view.toast, self._toast_ends, self._news = line, time.monotonic() + TOAST_SECONDS, True
+
+    def _gpu(self) -> int | None:
+        if self._view.frame is None or "torch" not in sys.modules:
+            return None  # not loaded yet, and a window does not wait for it
+        from .device import gpu_bytes
+
+        return gpu_bytes()
+
+    def _screenshot(self) -> None:
+        """The dream alone, enlarged; in the folder of recordings."""
+        frame = self._view.frame
+        if frame is None:
+            return
+        root: Path = self._recorder.root
+        path = root / f"{datetime.now():%Y%m%d-%H%M%S}_{frame.world}_{frame.index}.png"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(frame.picture)
+            size = ENLARGED * image.width, ENLARGED * image.height
+            image.resize(size, Image.Resampling.NEAREST).save(path)
+            self.tell(f"Saved {path}")
+        except OSError as error:
+            self.tell(str(disk_error(error, root)))

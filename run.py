@@ -1,0 +1,61 @@
+"""One door: run.py {play|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
+
+import os
+import sys
+import threading
+from importlib import import_module
+
+from app.errors import UsageError, guard
+
+# What a verb calls, with configs/VERB.yaml for its arguments. Its module is imported only when asked for:
+# training loads no pygame, playing loads no game engine.
+VERBS = {
+    "collect": ("worldmodel.doom.collect", "collect"),
+    "train": ("worldmodel.train", "main"),
+    "eval": ("worldmodel.evaluate", "evaluate"),
+}
+USAGE = """\
+run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
+run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
+run.py --version
+"""
+
+
+def main(argv: list[str]) -> int:
+    from app import config
+
+    match argv:
+        case ["--version"]:
+            print(f"FAST-AR Play {config.version()}")
+        case ["--help" | "-h"]:
+            print(USAGE, end="")
+        case [verb, *words] if verb in VERBS:
+            module, function = VERBS[verb]
+            cfg = config.of_verb(verb, words)
+            getattr(import_module(module), function)(**cfg)
+        case ["play", *words]:
+            return play(words)
+        case [word, *_] if word[0] != "-" and "=" not in word:
+            raise UsageError(f"No verb {word}{config.suggestion(word, ['play', *VERBS])}")
+        case words:
+            return play(words)
+    return 0
+
+
+def play(words: list[str]) -> int:
+    from app import play
+
+    return play.main(words)
+
+
+def leave(code: int) -> None:
+    """Exit, even from under a dreamer deep inside torch, which no one can interrupt."""
+    if any(thread.name == "dreamer" for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    leave(guard(lambda: main(sys.argv[1:])))

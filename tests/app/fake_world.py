@@ -1,0 +1,89 @@
+"""A world that dreams corridors without a network: what the player is tested with."""
+
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from worldmodel.actions import KEYS, action
+from worldmodel.episodes import HEIGHT, WIDTH
+
+
+@dataclass
+class FakeOpening:
+    name: str
+    title: str
+    prompt: str
+    world_seed: int
+    engine_seed: int
+    frames: np.ndarray
+    keys: np.ndarray
+
+
+def openings() -> dict[str, FakeOpening]:
+    names = {"cellar": "The Wet Cellar", "hangar": "Hangar of Rust"}
+    return {
+        name: FakeOpening(
+            name,
+            title,
+            f"a {name} of green stone and brown metal",
+            i,
+            i,
+            np.stack([paint(i, 0)] * 4),
+            np.stack([action()] * 4),
+        )
+        for i, (name, title) in enumerate(names.items())
+    }
+
+
+def paint(x: float, angle: float) -> np.ndarray:
+    """A corridor-like picture that moves with x and turns with angle."""
+    v, u = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
+    v, u = (v - HEIGHT / 2) / HEIGHT, (u - WIDTH / 2) / HEIGHT
+    depth = 1 / np.maximum(np.maximum(abs(v), abs(u) * 0.8), 0.03)
+    stripes = ((depth * 2 + x).astype(int) + ((u + angle) * 6).astype(int)) % 2
+    light = np.clip(1.6 / depth * 4, 0.06, 1) * (0.6 + 0.4 * stripes)
+    colour = np.where((abs(v) > abs(u) * 0.8)[..., None], [120, 92, 66], [86, 110, 72])
+    return (light[..., None] * colour).astype(np.uint8)
+
+
+class FakeWorld:
+    """Follows the keys. `seconds` is how long a frame takes; `fails_at` the frame that raises `error`."""
+
+    def __init__(
+        self, seconds: float = 0.0, fails_at: int | None = None, error: Exception | None = None
+    ) -> None:
+        self.seconds, self.fails_at, self.error = seconds, fails_at, error
+        self.prompt, self.memory = "", "tempcache"
+        self.timings: dict[str, float] = {}
+        self.frame_index = 0
+        self.steps: list[np.ndarray] = []
+
+    def reset(self, opening: FakeOpening, seed: int = 0) -> np.ndarray:
+        self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
+        self.prompt = opening.prompt
+        return opening.frames[-1]
+
+    def step(self, keys: np.ndarray) -> tuple[float, float]:
+        time.sleep(self.seconds)
+        self.steps.append(keys)
+        if self.error is not None and len(self.steps) == self.fails_at:
+            raise self.error
+        held = dict(zip(KEYS, keys, strict=True))
+        self.x += 0.3 * (int(held["forward"]) - int(held["back"]))
+        self.angle += 0.05 * (int(held["turn_right"]) - int(held["turn_left"]))
+        self.frame_index += 1
+        return self.x, self.angle
+
+    def decode(self, latent: tuple[float, float]) -> np.ndarray:
+        self.timings = {"dream": 0.031, "commit": 0.012, "decode": 0.009}
+        return paint(*latent)
+
+    def stats(self) -> SimpleNamespace:
+        seen = 70 * self.frame_index
+        return SimpleNamespace(kept=min(seen, 2240), seen=seen, bytes=min(seen, 2240) * 5120)
+
+    def say(self, text: str) -> list[str]:
+        self.prompt = text
+        return [word for word in text.split() if word == "xyzzy"]
