@@ -65,9 +65,7 @@ def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
     """The opening scenes there are, by name."""
     weights = config.shipped(cfg.weights)
     if not weights.is_dir():
-        raise WeightsError(
-            f"No weights at {weights}: `python run.py train` makes them; or set weights=FOLDER."
-        )
+        raise WeightsError(f"No weights at {weights}: `python run.py train` makes them; or weights=FOLDER.")
     from worldmodel.openings import load_openings
 
     openings = load_openings(weights)
@@ -112,15 +110,18 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
     """The configuration with flags and key=value words applied, and the flags."""
     flags = parser().parse_intermixed_args(argv)
     cfg = config.load(flags.config, flags.settings)
-    if missing := [name for name in config.load(config.ROOT / "configs" / "play.yaml") if name not in cfg]:
-        raise UsageError(f"{flags.config} lacks {', '.join(missing)}; configs/play.yaml shows every setting.")
+    shipped = config.load(config.ROOT / "configs" / "play.yaml")
+    if missing := ", ".join(str(name) for name in shipped if name not in cfg):
+        raise UsageError(f"{flags.config} lacks {missing}; configs/play.yaml shows every setting.")
+            f"{flags.config} lacks {', '.join(map(str, missing))}; configs/play.yaml shows every setting."
+        )
     for name, value in vars(flags).items():
         if name in cfg and value is not None:
             cfg[name] = value
     if flags.headless and flags.fps is None and not any(word.startswith("fps=") for word in flags.settings):
         cfg.fps = 0
     if cfg.memory not in cfg.memories:
-        raise UsageError(f"No memory {cfg.memory!r}{config.suggestion(cfg.memory, list(cfg.memories))}")
+        raise UsageError(f"No memory {cfg.memory!r}{config.suggestion(cfg.memory, map(str, cfg.memories))}")
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")

@@ -213,6 +213,7 @@ class Recorder:
                     self._finish()
             except Exception as error:
                 self._fail(error)
+            self._queue.task_done()
 
     def _add(self, frame: Frame) -> None:
         if self.error is not None:

@@ -20,7 +20,7 @@ PAPER = (238, 234, 224)
 DIM = (164, 159, 148)
 EMBER = (255, 158, 61)
 RED = (255, 76, 64)
-GLASS = (11, 11, 14, 205)  # behind text: dark enough to read on, thin enough to see through
+GLASS = (11, 11, 14, 215)  # behind text: dark enough to read on, thin enough to see through
 TRACK = (255, 255, 255, 40)
 
 NAMES = {
@@ -118,7 +118,7 @@ class Screen:
     def unit(self) -> int:
         """Height of ordinary text: a share of the window, within what eyes can read."""
         width, height = self.surface.get_size()
-        return max(12, min(30, height // 40, width // 56))
+        return max(12, min(32, height // 37, width // 52))
 
     def _text(self, text: str, colour=PAPER, size: float = 1.0, bold: bool = False) -> pygame.Surface:
         key = (round(size * self.unit), bold)
@@ -192,28 +192,30 @@ class Screen:
         return row
 
     def _bar(self, share: float, width: int) -> pygame.Surface:
-        bar = pygame.Surface((width, max(4, self.unit // 3)), pygame.SRCALPHA)
-        radius = bar.get_height() // 2
-        pygame.draw.rect(bar, TRACK, bar.get_rect(), border_radius=radius)
-        filled = pygame.Rect(0, 0, max(bar.get_height(), round(width * min(1, share))), bar.get_height())
-        pygame.draw.rect(bar, EMBER, filled, border_radius=radius)
+        thick = max(4, self.unit // 3)
+        bar = pygame.Surface((width, 2 * thick), pygame.SRCALPHA)
+        whole = pygame.Rect(0, thick // 2, width, thick)
+        part = pygame.Rect(whole.topleft, (max(thick, round(width * min(1, share))), thick))
+        pygame.draw.rect(bar, TRACK, whole, border_radius=thick // 2)
+        pygame.draw.rect(bar, EMBER, part, border_radius=thick // 2)
         return bar
 
     # What is written.
 
     def _numbers(self, view: View) -> None:
         frame, margin = view.frame, self.unit * 3 // 4
+        crowded = view.help or (view.menu is not None and view.menu.open)
         assert frame is not None
         fps = f"{view.fps:.1f}" if view.fps else "\u2013"
         share = frame.kept / max(1, frame.seen)
-        if view.overlay == 1:
-            tokens = f"{frame.memory}  {frame.kept:,} / {frame.seen:,} tokens  {megabytes(frame.bytes)}"
-            line = [self._text(fps, EMBER, bold=True), self._text("FPS", DIM), self._text(tokens)]
-            row = self._beside(line)
+        if view.overlay == 1 or crowded:
+            tokens = f"{frame.kept:,} of {frame.seen:,} tokens kept, {megabytes(frame.bytes)}"
+            rate = [self._text(fps, EMBER, bold=True), self._text("FPS", DIM)]
+            row = self._beside([*rate, self._text(f"  {frame.memory}", DIM), self._text(tokens)])
             if row.get_width() + 4 * margin < self.surface.get_width():
                 self._card([row], "topleft", (margin, margin))
             return
-        width = 17 * self.unit
+        width = 20 * self.unit
         stages = "  ".join(f"{name} {1000 * took:.0f}" for name, took in frame.timings.items())
         rows = [
             self._beside([self._text(fps, EMBER, 1.9, bold=True), self._text("frames per second", DIM)]),
@@ -237,7 +239,7 @@ class Screen:
     def _recording(self, seconds: float) -> None:
         margin = self.unit * 3 // 4
         dot = pygame.Surface((self.unit, self.unit), pygame.SRCALPHA)
-        pygame.draw.circle(dot, RED, (self.unit / 2, self.unit / 2), self.unit * 0.38)
+        pygame.draw.aacircle(dot, RED, (self.unit / 2, self.unit / 2), self.unit * 0.38)
         clock = f"REC {int(seconds) // 60}:{int(seconds) % 60:02}"
         row = self._beside([dot, self._text(clock, bold=True)], 0.3)
         self._card([row], "topright", (self.surface.get_width() - margin, margin))
@@ -246,27 +248,24 @@ class Screen:
         """The first thing seen: what this is, where it will be, what it is doing."""
         centre = self.surface.get_rect()
         name = self._text("FAST-AR Play", PAPER, 2.4, bold=True)
+        where = self._text(view.title, EMBER, 1.2)
+        middle = centre.height // (8 if view.help else 2)
+        self.surface.blit(name, name.get_rect(midbottom=(centre.centerx, middle)))
         if not view.help:
-            self.surface.blit(name, name.get_rect(midbottom=centre.center))
-            where = self._text(view.title, EMBER, 1.2)
-            self.surface.blit(where, where.get_rect(midtop=(centre.centerx, centre.centery + self.unit // 2)))
+            self.surface.blit(where, where.get_rect(midtop=(centre.centerx, middle + self.unit // 2)))
         dots = "." * (1 + pygame.time.get_ticks() // 400 % 3)
         state = self._text(view.state[:1].upper() + view.state[1:], PAPER)
-        place = state.get_rect(midbottom=(centre.centerx, centre.bottom - self.unit))
-        place = self._glass_behind(place)
+        place = state.get_rect(midbottom=(centre.centerx, centre.bottom - 2 * self.unit))
+        self._glass(place.inflate(3 * self.unit, self.unit))
         self.surface.blit(state, place)
         self.surface.blit(self._text(dots, EMBER, bold=True), place.topright)
-
-    def _glass_behind(self, place: pygame.Rect) -> pygame.Rect:
-        self._glass(place.inflate(3 * self.unit, self.unit * 3 // 4))
-        return place
 
     def _help(self, view: View) -> None:
         """Two columns of keys."""
         middle = (len(HELP) + 1) // 2
         columns = [self._keys(HELP[:middle]), self._keys(HELP[middle:])]
         table = self._beside(columns, 2.0)
-        heading = self._beside([self._text(view.title, EMBER, 1.2, bold=True)])
+        heading = self._text(view.title, EMBER, 1.2, bold=True)
         footing = self._text("H shows this again", DIM)
         if table.get_width() > self.surface.get_width() - 2 * self.unit:
             return
@@ -296,7 +295,8 @@ class Screen:
             text = self._text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
             row.blit(text, text.get_rect(midleft=(self.unit * 2 // 3, row.get_height() // 2)))
             rows.append(row)
-        self._items = self._card(rows, "center", self.surface.get_rect().center)[1:]
+        rows += [None, self._text("Esc again quits", DIM)]
+        self._items = self._card(rows, "center", self.surface.get_rect().center)[1:-1]
 
     def _pill(self, head: str, tail: str, at: tuple[int, int]) -> None:
         row = self._beside([self._text(head, EMBER, 1.2, bold=True), self._text(tail, DIM)])

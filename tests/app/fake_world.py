@@ -25,13 +25,13 @@ def openings() -> dict[str, FakeOpening]:
     names = {"cellar": "The Wet Cellar", "hangar": "Hangar of Rust"}
     return {
         name: FakeOpening(
-            name,
-            title,
-            f"a {name} of green stone and brown metal",
-            i,
-            i,
-            np.stack([paint(i, 0)] * 4),
-            np.stack([action()] * 4),
+            name=name,
+            title=title,
+            prompt=f"a {name} of green stone and brown metal",
+            world_seed=i,
+            engine_seed=i,
+            frames=np.stack([paint(i, 0)] * 4),
+            keys=np.stack([action()] * 4),
         )
         for i, (name, title) in enumerate(names.items())
     }

@@ -1,0 +1,68 @@
+import numpy as np
+import pygame
+import pytest
+
+from app.controls import Menu
+from app.screen import NIGHT, Screen, View
+
+
+@pytest.fixture
+def screen():
+    screen = Screen(4, 112, 160)
+    yield screen
+    screen.close()
+
+
+def pixels(screen: Screen) -> np.ndarray:
+    return pygame.surfarray.array3d(screen.surface).swapaxes(0, 1)
+
+
+def test_every_dreamt_pixel_becomes_a_square_of_equal_pixels(screen, frame):
+    shown = frame()
+    screen.draw(View("", frame=shown, overlay=0))
+    assert np.array_equal(pixels(screen), shown.picture.repeat(4, 0).repeat(4, 1))
+
+
+def test_a_window_of_another_shape_gets_bars_and_not_stretched_pixels(screen, frame):
+    pygame.display.set_mode((500, 340), pygame.RESIZABLE)
+    shown = frame()
+    screen.draw(View("", frame=shown, overlay=0))
+    window = pixels(screen)
+    top, left = (340 - 336) // 2, (500 - 480) // 2
+    assert np.array_equal(window[top : top + 336, left : left + 480], shown.picture.repeat(3, 0).repeat(3, 1))
+    assert (window[:, :left] == NIGHT).all() and (window[:top] == NIGHT).all()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_the_overlay_is_on_the_window_and_not_on_the_frame(screen, frame, level):
+    pygame.display.set_mode((960, 672), pygame.RESIZABLE)
+    shown = frame()
+    before = shown.picture.copy()
+    screen.draw(View("", frame=shown, overlay=0))
+    bare = pixels(screen)
+    screen.draw(View("The Wet Cellar", frame=shown, fps=17.5, overlay=level, recording=3.0, toast="saved"))
+    assert not np.array_equal(pixels(screen), bare)
+    assert np.array_equal(shown.picture, before)
+
+
+@pytest.mark.parametrize("size", [(160, 112), (97, 301), (330, 240), (2000, 500), (1, 1)])
+@pytest.mark.parametrize("state", ["loading weights", "paused", "dreaming"])
+def test_any_window_can_be_drawn(screen, frame, size, state):
+    pygame.display.set_mode(size, pygame.RESIZABLE)
+    menu = Menu()
+    for menu.open in (False, True):
+        for shown in (None, frame(prompt="long " * 200)):
+            view = View("A Title", state, shown, frame().picture, 17.5, 1, 1, 2, not menu.open, menu, "toast " * 99, 1.0)
+            screen.draw(view)
+
+
+def test_the_mouse_finds_each_item_of_the_menu_where_it_is_drawn(screen, frame):
+    pygame.display.set_mode((960, 672), pygame.RESIZABLE)
+    menu = Menu()
+    menu.open = True
+    screen.draw(View("", frame=frame(), menu=menu))
+    centre = 480
+    found = [screen.item_at((centre, y)) for y in range(672)]
+    assert [item for item in dict.fromkeys(found) if item is not None] == list(range(len(Menu.ITEMS)))
+    screen.draw(View("", frame=frame()))
+    assert screen.item_at((centre, 336)) is None
