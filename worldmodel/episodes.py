@@ -106,13 +106,15 @@ class Episode:
             return None
         return np.array([step["pose"] for step in self.steps], np.float32)
 
-    def frames(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Pictures start..stop as RGB uint8 [n, h, w, 3]."""
-        sizes = [step["bytes"] for step in self.steps]
-        stop = len(sizes) if stop is None else stop
+    def frames(self, start: int = 0, stop: int | None = None, stride: int = 1) -> np.ndarray:
+        """Every `stride`-th picture of start..stop as RGB uint8 [n, h, w, 3]."""
+        ends = np.cumsum([0, *(step["bytes"] for step in self.steps)])
+        pictures = []
         with open(self.folder / "frames.mjpeg", "rb") as stream:
-            stream.seek(sum(sizes[:start]))
-            return np.stack([decode_jpeg(stream.read(size)) for size in sizes[start:stop]])
+            for i in range(start, len(self) if stop is None else stop, stride):
+                stream.seek(ends[i])
+                pictures.append(decode_jpeg(stream.read(ends[i + 1] - ends[i])))
+        return np.stack(pictures)
 
 
 def episodes(root: Path) -> Iterator[Episode]:

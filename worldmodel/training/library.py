@@ -1,0 +1,190 @@
+"""Everything a training stage draws clips from: latents, keys, captions and earlier views, on one device."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ..autoencoder import Autoencoder, to_frames
+from ..doom.captions import sentences
+from ..episodes import Episode
+from ..vocabulary import Vocabulary, pad
+
+CHUNK = 16  # frames that share a caption
+LONGEST = 159  # words of a prompt: with the null token, a multiple of 8
+RETURN_AFTER = 175  # frames: an earlier view counts as a return when it is at least 10 s old
+NEAR, SAME_WAY = 48.0, 30.0  # map units and degrees within which two poses show the same view
+
+Sentences = list[tuple[str, list[int]]]
+
+
+class Reels(Dataset):
+    """Episodes, decoded and captioned by worker processes: one item each."""
+
+    def __init__(self, found: Sequence[Episode], vocabulary: Vocabulary | None = None, *, stride: int = 1) -> None:
+        self.found, self.vocabulary, self.stride = found, vocabulary, stride
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        episode = Episode(self.found[i].folder)  # a fresh one, or every worker would keep all it has read
+        reel: dict[str, Any] = {"frames": torch.from_numpy(episode.frames(stride=self.stride))}
+        if self.vocabulary is not None:
+            reel["keys"] = torch.from_numpy(episode.keys)
+            reel["earlier"] = earlier_views(episode.pose, len(episode))
+            reel["captions"] = [
+                [(part, self.vocabulary.indices(text)) for part, text in sentences(episode.meta, episode.steps, at, at + CHUNK)]
+                for at in range(0, len(episode), CHUNK)
+            ]
+        return reel
+
+
+def read(reels: Reels, workers: int) -> Iterator[dict[str, Any]]:
+    """Decoded episodes, in order."""
+    return iter(DataLoader(reels, batch_size=None, num_workers=workers, prefetch_factor=1 if workers else None))
+
+
+@dataclass
+class Batch:
+    """Clips: frames of history and, last, the frames to dream.
+
+    latents [b, f, n, c]; keys [b, f, 9]; times [b, f] in frames, 0 the last one; words [b, l]
+    """
+
+    latents: Tensor
+    keys: Tensor
+    times: Tensor
+    words: Tensor
+
+
+class Library:
+    """Latents of many episodes on one device, and the clips drawn from them."""
+
+    def __init__(
+        self, latents: Sequence[Tensor], keys: Sequence[Tensor], captions: list[list[Sentences]], earlier: Sequence[np.ndarray]
+    ) -> None:
+        """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, and `earlier_views`."""
+        lengths = np.array([len(x) for x in latents])
+        self.latents, self.keys, self.captions = torch.cat(list(latents)), torch.cat(list(keys)), captions
+        self.ends = np.cumsum(lengths)
+        self.starts = self.ends - lengths
+        self.episode = np.repeat(np.arange(len(lengths)), lengths)
+        self.earlier = np.concatenate(
+            [np.where(view < 0, -1, view + start) for view, start in zip(earlier, self.starts, strict=True)]
+        )
+        self._usable: dict[int, np.ndarray] = {}
+
+    @classmethod
+    @torch.no_grad()
+    def encode(
+        cls,
+        found: Sequence[Episode],
+        autoencoder: Autoencoder,
+        vocabulary: Vocabulary,
+        device: torch.device,
+        *,
+        workers: int = 0,
+    ) -> "Library":
+        """Read every episode through the autoencoder."""
+        latents, keys, captions, earlier = [], [], [], []
+        for reel in read(Reels(found, vocabulary), workers):
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                parts = reel["frames"].split(1000)
+                latents.append(torch.cat([autoencoder.encode(to_frames(part.to(device))).half() for part in parts]))
+            keys.append(reel["keys"].to(device))
+            captions.append(reel["captions"])
+            earlier.append(reel["earlier"])
+        return cls(latents, keys, captions, earlier)
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+    def plan(
+        self, rng: np.random.Generator, batch: int, *, recent: int, far: int, reach: int, returns: float
+    ) -> tuple[np.ndarray, list[list[int]]]:
+        """Frame indices [batch, far + recent] of clips, and their prompts.
+
+        A clip ends in `recent` consecutive frames. Before them come `far` frames from up to `reach` frames
+        back: half the time the ones just before, else scattered. A share `returns` of the clips ends
+        where an earlier view is known, and that view is among the far frames.
+        """
+        clips, prompts = [], []
+        usable = self._ends_with(recent + far)
+        back = usable[self.earlier[usable] >= 0]
+        for _ in range(batch):
+            to_view = far > 0 and len(back) > 0 and rng.random() < returns
+            end = int(rng.choice(back if to_view else usable))
+            first = end - recent + 1
+            start = max(int(self.starts[self.episode[end]]), first - reach)
+            if to_view:
+                history = _around(int(self.earlier[end]), first, start, far, rng)
+            elif rng.random() < 0.5:
+                history = np.arange(first - far, first)
+            else:
+                history = start + np.sort(rng.choice(first - start, far, replace=False))
+            clips.append(np.concatenate([history, np.arange(first, end + 1)]))
+            prompts.append(self._prompt(first + recent // 2, rng))
+        return np.stack(clips), prompts
+
+    def fetch(self, plan: tuple[np.ndarray, list[list[int]]]) -> Batch:
+        """The clips of a plan, on the device."""
+        indices, prompts = plan
+        at = torch.from_numpy(indices).to(self.latents.device, non_blocking=True)
+        words = pad(prompts, LONGEST).to(self.latents.device, non_blocking=True)
+        return Batch(self.latents[at].float(), self.keys[at].float(), at - at[:, -1:], words)
+
+    def _ends_with(self, frames: int) -> np.ndarray:
+        """Indices of frames that have at least frames - 1 before them in their episode."""
+        if frames not in self._usable:
+            age = np.arange(len(self)) - self.starts[self.episode]
+            self._usable[frames] = np.nonzero(age >= frames - 1)[0]
+            if not len(self._usable[frames]):
+                raise ValueError(f"No episode is {frames} frames long; collect longer ones or ask for shorter clips.")
+        return self._usable[frames]
+
+    def _prompt(self, frame: int, rng: np.random.Generator) -> list[int]:
+        episode = self.episode[frame]
+        chunk = self.captions[episode][(frame - self.starts[episode]) // CHUNK]
+        if rng.random() < 0.1:
+            return []  # play without a prompt stays possible
+        return [word for words in choose(chunk, rng) for word in words][:LONGEST]
+
+
+def _around(view: int, first: int, start: int, far: int, rng: np.random.Generator) -> np.ndarray:
+    """`far` sorted frames of start..first - 1: a run of six about an earlier view, the rest scattered."""
+    run = np.clip(np.arange(view - 3, view + 3), start, first - 1)[:far]
+    others = np.setdiff1d(np.arange(start, first), run)
+    run = np.unique(run)
+    return np.sort(np.concatenate([run, rng.choice(others, far - len(run), replace=False)]))
+
+
+def earlier_views(pose: np.ndarray | None, frames: int) -> np.ndarray:
+    """For each frame of an episode, a frame at least 10 s before it with the same view [frames], or -1.
+
+    The player must have left in between: standing still for ten seconds is no return.
+    """
+    earlier = np.full(frames, -1)
+    if pose is None:
+        return earlier
+    xy, angle = pose[:, :2], pose[:, 3]
+    for i in range(RETURN_AFTER, frames):
+        near = np.abs(xy[: i + 1] - xy[i]).max(-1) < NEAR
+        turned = np.abs((angle[: i + 1] - angle[i] + 180) % 360 - 180) < SAME_WAY
+        away = np.nonzero(~near)[0]
+        last_away = away[-1] if len(away) else 0
+        found = np.nonzero(near[:last_away] & turned[:last_away])[0]
+        found = found[found <= i - RETURN_AFTER]
+        if len(found):
+            earlier[i] = found[-1]
+    return earlier
+
+
+def choose(chunk: Sentences, rng: np.random.Generator, drop: float = 0.5) -> list[list[int]]:
+    """Some of a chunk's sentences in any order; the motion seldom, lest keys be read from the text."""
+    kept = [words for part, words in chunk if rng.random() >= (0.7 if part == "motion" else drop)]
+    return [kept[i] for i in rng.permutation(len(kept))]

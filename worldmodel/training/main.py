@@ -1,0 +1,126 @@
+"""Train a world: autoencoder, base denoiser, adversarial post-training, one folder for all of it.
+
+Stages that are done are loaded, a stage that was cut short goes on from its checkpoint. The result is
+a weights folder that `run.py play weights=...` plays.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+from ..autoencoder import Autoencoder
+from ..checkpoint import load_weights, save_weights
+from ..denoiser import Denoiser
+from ..doom.captions import VOCABULARY
+from ..episodes import episodes
+from ..vocabulary import Vocabulary
+from .adversarial import train_adversarial
+from .autoencoder import train_autoencoder
+from .flow import train_flow
+from .library import Library
+from .loop import processes, rank, share
+
+STAGES = ("autoencoder", "flow", "adversarial")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The nodes of configs/train.yaml; each stage's node is the arguments of its function."""
+
+    data: str
+    out: str
+    start_from: str | None
+    stages: list[str]
+    seed: int
+    workers: int
+    processes: int | None
+    denoiser: dict[str, Any]
+    autoencoder: dict[str, Any]
+    flow: dict[str, Any]
+    adversarial: dict[str, Any]
+
+
+def train(**config: Any) -> None:
+    """Run the stages of a configuration, one process per GPU."""
+    plan = Plan(**config)
+    if unknown := set(plan.stages) - set(STAGES):
+        raise ValueError(f"No such stage: {', '.join(sorted(unknown))}. There are {', '.join(STAGES)}.")
+    count = plan.processes or max(1, torch.cuda.device_count())
+    if count > 1:
+        mp.spawn(_process, (count, plan), nprocs=count)
+    else:
+        _process(0, 1, plan)
+
+
+def _process(index: int, count: int, plan: Plan) -> None:
+    device = torch.device("cuda", index) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+    if count > 1:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, "tcp://127.0.0.1:29513", rank=index, world_size=count)
+    try:
+        _stages(plan, device)
+    finally:
+        if count > 1:
+            dist.destroy_process_group()
+
+
+def _stages(plan: Plan, device: torch.device) -> None:
+    folder = Path(plan.out)
+    found = list(episodes(Path(plan.data)))
+    if not found:
+        raise FileNotFoundError(f"No episodes in {plan.data}. `python run.py collect out={plan.data}` plays some.")
+    mine = found[rank() :: processes()]
+    vocabulary = Vocabulary(VOCABULARY)
+    torch.manual_seed(plan.seed)  # the same first weights in every process
+    autoencoder = Autoencoder(**plan.autoencoder["model"]).to(device)
+    model = {"words": len(vocabulary), "channels": len(autoencoder.mean), **plan.denoiser}
+    network = Denoiser(**model).to(device)
+    start = load_weights(Path(plan.start_from)) if plan.start_from else None
+    if start:
+        network.load_state_dict(start.denoiser.state_dict())
+    torch.manual_seed(plan.seed + 1 + rank())  # but clips and noise of its own
+
+    if start:
+        autoencoder.load_state_dict(start.autoencoder.state_dict())
+    elif not _done(folder, "autoencoder", autoencoder):
+        autoencoder = share(train_autoencoder(mine, folder, device, workers=plan.workers, **plan.autoencoder))
+        _finish(folder, "autoencoder", autoencoder)
+    autoencoder.requires_grad_(False).eval()
+
+    library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
+    returns = (library.earlier >= 0).mean()
+    print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} with an earlier view", flush=True)
+
+    def export(name: str, network: Denoiser, levels: list[float]) -> None:
+        if rank() == 0:
+            about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=asdict(plan))
+            save_weights(folder / name, autoencoder, network, vocabulary, about)
+
+    if "flow" in plan.stages and not _done(folder, "flow", network):
+        result = train_flow(library, autoencoder, network, folder, **plan.flow)
+        _finish(folder, "flow", result)
+        export("base", result, [1.0, 0.857, 0.667, 0.4])
+        network.load_state_dict(result.state_dict())
+    if "adversarial" in plan.stages:
+        export("weights", train_adversarial(library, network, folder, **plan.adversarial), [1.0])
+
+
+def _done(folder: Path, stage: str, module: nn.Module) -> bool:
+    """Load what a finished stage left, if it is finished."""
+    path = folder / f"{stage}.done"
+    if path.exists():
+        module.load_state_dict(torch.load(path, map_location="cpu"))
+    return path.exists()
+
+
+def _finish(folder: Path, stage: str, module: nn.Module) -> None:
+    if rank() == 0:
+        torch.save(module.state_dict(), folder / f"{stage}.done")

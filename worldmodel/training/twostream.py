@@ -1,0 +1,77 @@
+"""Two streams in one sequence: the history as it will be remembered, and the frames being dreamt.
+
+A history token of frame i attends to history up to frame i. A noisy token of frame i attends to the
+history before frame i and to its own noisy frame. So every frame of a clip is trained at once under
+exactly the attention it has in play.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from fastar.rope import turn
+
+from ..denoiser import Denoiser, Prompt
+
+
+class TwoStream:
+    """Attention over `history` clean frames of `tokens` each, then noisy versions of the last `noisy` of them."""
+
+    def __init__(self, tokens: int, history: int, noisy: int, device: torch.device) -> None:
+        self.history, self.noisy = history, noisy
+        clean, first = history * tokens, history - noisy
+
+        def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            q_noisy, k_noisy = q >= clean, k >= clean
+            q_frame = torch.where(q_noisy, (q - clean) // tokens + first, q // tokens)
+            k_frame = torch.where(k_noisy, (k - clean) // tokens + first, k // tokens)
+            to_clean = ~k_noisy & torch.where(q_noisy, k_frame < q_frame, k_frame <= q_frame)
+            return to_clean | (q_noisy & k_noisy & (k_frame == q_frame))
+
+        length = (history + noisy) * tokens
+        if device.type == "cuda":
+            self.mask = create_block_mask(visible, None, None, length, length, device=device)
+        else:
+            index = torch.arange(length, device=device)
+            self.mask = visible(index, index, index[:, None], index[None])
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+        """`where` are angles here, computed once for all layers."""
+        q, k = (turn(x, where[:, None]).to(v.dtype) for x in (q, k))
+        if isinstance(self.mask, Tensor):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+        return flex_attention(q, k, v, block_mask=self.mask)  # type: ignore[return-value]
+
+    def __call__(
+        self,
+        network: Denoiser,
+        history: tuple[Tensor, Tensor],
+        dream: tuple[Tensor, Tensor],
+        keys: Tensor,
+        times: Tensor,
+        prompt: Prompt,
+        controls: list[Tensor],
+    ) -> Tensor:
+        """What the network says of the dreamt frames [b, noisy, n, c].
+
+        history, dream  frames [b, f, n, c] and their levels [b, f]
+        keys, times     of the history frames [b, f, 9], [b, f]
+        controls        of the history frames, from `Denoiser.control`
+        """
+        twice = [torch.cat([x, x[:, -self.noisy :]], 1) for x in (keys, times, *controls)]
+        both_keys, both_times, *both_controls = twice
+        frames = torch.cat([history[0], dream[0]], 1)
+        levels = torch.cat([history[1], dream[1]], 1)
+        angles = network.rope.angles(network.positions(both_times)).float()
+        reads = [self.read] * len(network.blocks)
+        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls)
+        return out[:, self.history :].float()
+
+
+def compile_network(network: Denoiser) -> None:
+    """Compile, in place, the parts that take nearly all of the time; equal blocks are compiled once."""
+    torch._dynamo.reset()  # an earlier stage's shapes would make this one's look dynamic
+    torch._dynamo.config.recompile_limit = 32
+    for part in (*network.blocks, network.dense, network.sparse):
+        part.compile(dynamic=False)

@@ -1,0 +1,184 @@
+"""A neural game: `reset` to an opening, then `step` with keys for as long as you like.
+
+One frame costs one pass of the denoiser per noise level. The frame before it is not committed by a
+pass of its own: its clean tokens ride along in the first pass of the next frame, where the noisy
+tokens read them and not the other way round. So at one step a frame is one pass.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastar import Memory, Stats
+
+from .autoencoder import Autoencoder, to_frames, to_pixels
+from .denoiser import Denoiser
+from .diffusion import clean_of, noised
+from .vocabulary import Vocabulary
+
+
+class Recall:
+    """Self-attention of one layer in play: every frame of the pass but the last is committed on the way."""
+
+    def __init__(self, memory: Memory, tokens: int) -> None:
+        self.memory, self.tokens = memory, tokens
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+        outputs = []
+        for start in range(0, q.shape[-2], self.tokens):
+            if start:
+                self.memory.commit()
+            frame = slice(start, start + self.tokens)
+            outputs.append(self.memory.attend(q[:, :, frame], k[:, :, frame], v[:, :, frame], where[frame]))
+        return torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
+
+
+class World:
+    """The world model with its memories, one per layer. Frames of a batch are independent games.
+
+    memory        makes one layer's memory
+    levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
+    context_level the level at which a finished frame is remembered
+    """
+
+    def __init__(
+        self,
+        autoencoder: Autoencoder,
+        denoiser: Denoiser,
+        vocabulary: Vocabulary,
+        memory: Callable[[], Memory],
+        *,
+        levels: Sequence[float] = (1.0,),
+        context_level: float = 0.0,
+    ) -> None:
+        if not levels or list(levels) != sorted(levels, reverse=True) or not 0 < levels[-1] <= levels[0] <= 1:
+            raise ValueError(f"Noise levels must fall from at most 1 and stay above 0, got {tuple(levels)}.")
+        self.autoencoder, self.denoiser, self.vocabulary = autoencoder, denoiser, vocabulary
+        self.levels, self.context_level = tuple(levels), context_level
+        weight = denoiser.out.weight
+        self.device, self.dtype = weight.device, weight.dtype
+        self.tokens = denoiser.grid[0] * denoiser.grid[1]
+        self.timings: dict[str, float] = {}
+        self.use(memory)
+        self._noise = torch.Generator(self.device)
+        self.frame_index = 0
+
+    def use(self, memory: Callable[[], Memory]) -> None:
+        """Forget everything and remember with another kind of memory from here on."""
+        self.memories = [memory() for _ in self.denoiser.blocks]
+        self._reads = [Recall(each, self.tokens) for each in self.memories]
+
+    @torch.no_grad()
+    def reset(self, frames: np.ndarray, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
+        """Begin after real frames uint8 [b, f, h, w, 3] and the keys [b, f, 9] that led to each of them."""
+        b, f = frames.shape[:2]
+        pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device).flatten(0, 1)
+        latents = self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float().unflatten(0, (b, f))
+        self.reset_latents(latents, torch.from_numpy(keys).to(self.device), prompt, seed)
+
+    @torch.no_grad()
+    def reset_latents(self, latents: Tensor, keys: Tensor, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
+        """`reset` from encoded frames [b, f, n, c]."""
+        for memory in self.memories:
+            memory.reset()
+        self._noise.manual_seed(seed)
+        self.frame_index = 0
+        self.batch = latents.shape[0]
+        self.say(prompt)
+        self._pass(latents, [0.0] * latents.shape[1], keys, 0)  # commits all but the last frame
+        self._last, self._last_keys = latents[:, -1], keys[:, -1]
+        self.frame_index = latents.shape[1]
+
+    @torch.no_grad()
+    def say(self, prompt: str | Sequence[str]) -> list[str]:
+        """Change the prompt, one for all games or one each; the memory stays. Returns the unknown words."""
+        texts = [prompt] * self.batch if isinstance(prompt, str) else list(prompt)
+        words, unknown = self.vocabulary.batch(texts)
+        self._prompt = self.denoiser.read_prompt(words.to(self.device))
+        self.prompts = texts
+        return unknown
+
+    @torch.no_grad()
+    def step(self, keys: np.ndarray | Tensor) -> Tensor:
+        """Dream one frame from the keys held [9] or [b, 9]: its latent tokens [b, n, c]."""
+        keys = torch.as_tensor(keys, device=self.device).expand(self.batch, -1)
+        with self._clock("dream"):
+            both = torch.stack([self._last_keys, keys], 1)
+            before = self._remembered(self._last)
+            clean = x = self._draw()
+            for i, level in enumerate(self.levels):
+                levels = torch.full((self.batch,), level, device=self.device)
+                if i == 0:
+                    frames = torch.stack([before, x], 1)
+                    velocity = self._pass(frames, [self.context_level, level], both, self.frame_index - 1)[:, 1]
+                else:
+                    x = noised(clean[:, None], levels[:, None], self._draw()[:, None])[:, 0]
+                    velocity = self._pass(x[:, None], [level], keys[:, None], self.frame_index)[:, 0]
+                clean = clean_of(x[:, None], levels[:, None], velocity[:, None])[:, 0]
+        self._last, self._last_keys = clean, keys
+        self.frame_index += 1
+        return clean
+
+    @torch.no_grad()
+    def decode(self, latent: Tensor) -> np.ndarray:
+        """Latent tokens [b, n, c] -> RGB uint8 [b, h, w, 3]."""
+        with self._clock("decode"):
+            frames = self.autoencoder.decode(latent.to(self.dtype), self.denoiser.grid)
+            return to_pixels(frames).cpu().numpy()
+
+    def stats(self) -> Stats:
+        """Tokens kept and seen by one layer, and the bytes of all layers."""
+        layers = [memory.stats() for memory in self.memories]
+        return Stats(max(s.kept for s in layers), layers[0].seen, sum(s.bytes for s in layers))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next frame depends on besides the weights."""
+        return {
+            "memories": [memory.state_dict() for memory in self.memories],
+            "noise": self._noise.get_state(),
+            "frame_index": self.frame_index,
+            "batch": self.batch,
+            "prompts": list(self.prompts),
+            "last": self._last.clone(),
+            "last_keys": self._last_keys.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved moment, to the bit on the same machine."""
+        for memory, saved in zip(self.memories, state["memories"], strict=True):
+            memory.load_state_dict(saved)
+        self._noise.set_state(state["noise"])
+        self.frame_index, self.batch = state["frame_index"], state["batch"]
+        self._last, self._last_keys = state["last"].clone(), state["last_keys"].clone()
+        self.say(state["prompts"])
+
+    def _pass(self, frames: Tensor, levels: list[float], keys: Tensor, start: int) -> Tensor:
+        """Velocity of frames [b, f, n, c] at times start, start + 1, ...; commits all but the last."""
+        times = torch.arange(start, start + frames.shape[1], device=self.device)
+        level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
+        where = self.denoiser.positions(times)
+        out = self.denoiser(frames.to(self.dtype), level, keys, where, self._prompt, self._reads)
+        return out.float()
+
+    def _remembered(self, clean: Tensor) -> Tensor:
+        if not self.context_level:
+            return clean
+        level = torch.full((self.batch, 1), self.context_level, device=self.device)
+        return noised(clean[:, None], level, self._draw()[:, None])[:, 0]
+
+    def _draw(self) -> Tensor:
+        shape = (self.batch, self.tokens, self.denoiser.channels)
+        return torch.randn(shape, generator=self._noise, device=self.device)
+
+    @contextmanager
+    def _clock(self, stage: str):
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # an unsynchronised GPU time is a launch time
+        self.timings[stage] = time.perf_counter() - start
