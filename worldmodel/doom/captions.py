@@ -92,11 +92,11 @@ FAMILIES = {
     "city": "a big fortress of halls, stairs and yards",
 }
 LARGE, SMALL = 12, 7  # cells in a room
-RAYS = ((32, "on the left there is {wall} {away}"), (-32, "on the right there is {wall} {away}"))
+RAYS = ((32, "on the left {wall} {away}"), (-32, "on the right {wall} {away}"))
 RAY_STEP, RAY_END, OPEN_FROM = 16, 1600, 700  # map units
 FORGET = 5  # seconds away from a room after which it counts as visited before
 MOVED = 40  # map units in a chunk that count as moving
-AT_MOST = 4  # phrases about objects
+AT_MOST = 3  # phrases about objects
 FRAME_RATE = 17.5
 
 TEMPLATES = {
@@ -115,7 +115,7 @@ TEMPLATES = {
     "ceiling": "a {ceiling}",
     "here stock": "the place is {light}.",
     "view": "{left}, {ahead}, {right}.",
-    "ahead": "straight ahead there is {wall} {away}",
+    "ahead": "straight ahead {wall} {away}",
     "ahead open": "straight ahead a long opening leads past {wall} walls far away",
     "surface": "{wall} wall",
     "objects": "in view: {things}.",

@@ -43,6 +43,8 @@ VARIABLES = (
     "SELECTED_WEAPON_AMMO",
     "SELECTED_WEAPON",
 )
+CHEATS = ("god",)  # a toggle: given once after each start
+STOCK_CHEATS = ("god", "notarget", "give keys")  # doors there ask for keys, and write it on the screen
 
 
 class Stock(NamedTuple):
@@ -88,17 +90,19 @@ class Doom:
 
     def __init__(self, world: World | str, seed: int, monsters: bool = True, lines: bool = False) -> None:
         """A generated world, or a key of `STOCK`. `lines` keeps sector lines, which slows big maps down."""
-        self._folder = tempfile.TemporaryDirectory(prefix="doom-")
-        self._game = _game(world, seed, monsters, Path(self._folder.name), lines)
-        with contextlib.chdir(self._folder.name):  # the engine makes a folder wherever it is started
-            self._game.init()
-        cheats = ["god"] if isinstance(world, dict) else ["god", "notarget", "give keys"]
-        for cheat in cheats:  # `god` is a toggle: once after each start
-            self._game.send_game_command(cheat)
-        first = self.step(action())
-        if first is None:
-            raise RuntimeError("The game ended before its first frame.")
-        self.first = first
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="doom-"))
+            self._game = _game(world, seed, monsters, Path(folder), lines)
+            opened.callback(self._game.close)
+            with contextlib.chdir(folder):  # the engine makes a folder wherever it is started
+                self._game.init()
+            for cheat in CHEATS if isinstance(world, dict) else STOCK_CHEATS:
+                self._game.send_game_command(cheat)
+            first = self.step(action())
+            if first is None:
+                raise RuntimeError("The game ended before its first frame.")
+            self.first = first
+            self._opened = opened.pop_all()
 
     def step(self, keys: np.ndarray) -> Observation | None:
         """Hold the keys for two tics. None once the player is dead or the map is left."""
@@ -121,8 +125,7 @@ class Doom:
         return list(self._game.get_state().sectors)
 
     def close(self) -> None:
-        self._game.close()
-        self._folder.cleanup()
+        self._opened.close()
 
     def __enter__(self) -> "Doom":
         return self
