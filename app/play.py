@@ -113,8 +113,6 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
     shipped = config.load(config.ROOT / "configs" / "play.yaml")
     if missing := ", ".join(str(name) for name in shipped if name not in cfg):
         raise UsageError(f"{flags.config} lacks {missing}; configs/play.yaml shows every setting.")
-            f"{flags.config} lacks {', '.join(map(str, missing))}; configs/play.yaml shows every setting."
-        )
     for name, value in vars(flags).items():
         if name in cfg and value is not None:
             cfg[name] = value

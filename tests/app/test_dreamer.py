@@ -70,7 +70,10 @@ def test_the_frame_shown_is_the_frame_just_made():
 
 def test_a_frame_carries_the_keys_its_dreaming_began_with():
     session = finished(frames=20)
-    assert all(np.array_equal(frame.keys, step) for frame, step in zip(session.seen, session.world.steps, strict=True))
+    assert all(
+        np.array_equal(frame.keys, step)
+        for frame, step in zip(session.seen, session.world.steps, strict=True)
+    )
 
 
 def test_a_tap_between_two_frames_counts_for_the_next_one_only():
@@ -157,7 +160,9 @@ def test_the_autopilot_depends_on_seed_and_frame_alone():
     one, other, late = Autopilot(3), Autopilot(3), Autopilot(3)
     late(200)
     script = [one(i) for i in range(200)]
-    assert all(np.array_equal(keys, other(i)) and np.array_equal(keys, late(i)) for i, keys in enumerate(script))
+    assert all(
+        np.array_equal(keys, other(i)) and np.array_equal(keys, late(i)) for i, keys in enumerate(script)
+    )
     assert any(not np.array_equal(keys, Autopilot(4)(i)) for i, keys in enumerate(script))
 
 

@@ -63,7 +63,9 @@ def test_meta_says_what_it_takes_to_dream_it_again(tmp_path, frame):
 
 
 def test_a_new_prompt_is_an_event(tmp_path, frame):
-    (folder,) = recorded(tmp_path, frame(1), frame(2, prompt="a red hall"), frame(3, prompt="a red hall")).folders
+    (folder,) = recorded(
+        tmp_path, frame(1), frame(2, prompt="a red hall"), frame(3, prompt="a red hall")
+    ).folders
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert events == [{"frame": 1, "prompt": "a red hall"}]
 
@@ -87,6 +89,7 @@ def test_frames_outside_start_and_stop_are_not_kept(tmp_path, frame):
 
 KILLED = """
 import sys
+import time
 from pathlib import Path
 import fake_world
 from app.record import Recorder
@@ -98,7 +101,7 @@ recorder.start()
 for i in range(105):
     recorder.see(Frame(fake_world.paint(i / 10, 0), action(), i + 1, 0, .05, {}, 1, 1, 1, "tempcache", "cellar", ""))
 while recorder.frames < 105:
-    pass
+    time.sleep(0.01)
 print("written", flush=True)
 sys.stdin.read()
 """

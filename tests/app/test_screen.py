@@ -52,7 +52,20 @@ def test_any_window_can_be_drawn(screen, frame, size, state):
     menu = Menu()
     for menu.open in (False, True):
         for shown in (None, frame(prompt="long " * 200)):
-            view = View("A Title", state, shown, frame().picture, 17.5, 1, 1, 2, not menu.open, menu, "toast " * 99, 1.0)
+            view = View(
+                "A Title",
+                state,
+                shown,
+                frame().picture,
+                17.5,
+                1,
+                1,
+                2,
+                not menu.open,
+                menu,
+                "toast " * 99,
+                1.0,
+            )
             screen.draw(view)
 
 
