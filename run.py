@@ -11,7 +11,7 @@ from app.errors import UsageError, guard
 # training loads no pygame, playing loads no game engine.
 VERBS = {
     "collect": ("worldmodel.doom.collect", "collect"),
-    "train": ("worldmodel.train", "main"),
+    "train": ("worldmodel.training.main", "train"),
     "eval": ("worldmodel.evaluate", "evaluate"),
 }
 USAGE = """\

@@ -3,22 +3,29 @@
 import sys
 import time
 
+from .autopilot import Autopilot
 from .dreamer import DREAMING, Dreamer, Frame
 from .meter import Meter, ProcessMemory, percentiles
+from .record import Recorder
 
 EVERY = 5.0  # seconds between lines
 
 
 class Console:
+    player = "autopilot"
     patience = 0.25
     forgiving = False
 
-    def __init__(self, dreamer: Dreamer, meter: Meter, frames: int | None) -> None:
-        self._dreamer, self._meter, self._of = dreamer, meter, frames
+    def __init__(self, seed: int, frames: int, farewell: str = "") -> None:
+        self.controller = Autopilot(seed)
+        self._of, self._farewell = frames, farewell
         self._rss = ProcessMemory()
         self._last: Frame | None = None
         self._state = ""
         self._due = 0.0
+
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder) -> None:
+        self._dreamer, self._meter = dreamer, meter
 
     def listen(self) -> list[str]:
         return []
@@ -33,9 +40,8 @@ class Console:
                 print(f"{state} ...", flush=True)
         if self._last is not None and time.monotonic() > self._due and self._meter.fps:
             self._due = time.monotonic() + EVERY
-            of = f" of {self._of}" if self._of else ""
             speed = f"{self._meter.fps:.1f} FPS"
-            print(f"frame {self._last.index}{of}: {speed}, {self.cache(self._last)}", flush=True)
+            print(f"frame {self._last.index} of {self._of}: {speed}, {self.cache(self._last)}", flush=True)
 
     def tell(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -43,13 +49,12 @@ class Console:
     def cache(self, frame: Frame) -> str:
         return f"{frame.memory} keeps {frame.kept:,} of {frame.seen:,} tokens in {frame.bytes / 1e6:.1f} MB"
 
-    def summary(self) -> str:
-        """What was dreamt, how fast and with how much."""
-        rate = percentiles(self._meter.seconds)
+    def close(self) -> None:
+        """Say what was dreamt, how fast and with how much."""
         if self._last is None:
-            return "No frame was dreamt."
-        speed = f"FPS: {rate['p50']:.1f} median, {rate['p1']:.1f} p1. " if rate else ""
-        return (
-            f"{self._last.index} frames of {self._last.world}. {speed}\n"
-            f"Cache: {self.cache(self._last)}. Process: {self._rss() / 1e6:.0f} MB."
-        )
+            return
+        if rate := percentiles(self._meter.seconds):
+            print(f"FPS: {rate['p50']:.1f} median, {rate['p1']:.1f} p1, over {self._last.index} frames.")
+        print(f"Cache: {self.cache(self._last)}. Process: {self._rss() / 1e6:.0f} MB.")
+        if self._farewell:
+            print(self._farewell)

@@ -26,12 +26,13 @@ class Stats(Protocol):
 
 
 class World(Protocol):
-    """What the dreamer needs of worldmodel.world.World."""
+    """What the dreamer needs of a world; worlds.py makes it of worldmodel.world.World."""
 
     prompt: str
     memory: str
-    timings: dict[str, float]
 
+    @property
+    def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
     def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...
     def step(self, keys: np.ndarray) -> Any: ...
     def decode(self, latent: Any) -> np.ndarray: ...
@@ -47,7 +48,8 @@ class Opening(Protocol):
     prompt: str
     world_seed: int
     engine_seed: int
-    frames: np.ndarray
+    frames: np.ndarray  # uint8 [f, h, w, 3]
+    keys: np.ndarray  # uint8 [f, 9]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
-"""`run.py play`: puts world, dreamer, stage and recorder together. The only file that knows them all.
+"""`run.py play`: puts world, dreamer, stage and recorder together.
 
 A stage is a window, or a terminal where there is no display. Everything that can be found wrong before
 the weights are loaded is: the world, the memory, the folder of recordings, the display.
 """
 
 import argparse
-import hashlib
 import os
 import platform
 import signal
@@ -19,12 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from worldmodel.actions import FPS
 
 from . import config, loop
-from .autopilot import Autopilot
 from .console import Console
-from .dreamer import Dreamer, Frame, Hands, Opening, World
-from .errors import DisplayError, UsageError, WeightsError
+from .dreamer import Dreamer, Frame, Opening, World
+from .errors import DisplayError, UsageError
 from .meter import Meter
 from .record import Recorder, check_writable
+from .worlds import open_scenes, open_world
 
 if TYPE_CHECKING:
     from .window import Window  # imports pygame, which headless play does not
@@ -35,55 +34,8 @@ HOW_TO_SEE = (
     "Without one, --headless --frames 300 --record dreams into a video."
 )
 
-Report = Callable[[str], None]
-
-
-# The seams to the world model: these two, and no other place in app, know how it is loaded.
-
-
-def open_world(cfg: DictConfig, facts: dict[str, Any], report: Report) -> World:
-    """The world model of these settings; adds what it found out about weights and machine to `facts`."""
-    report("waking up torch")
-    import torch
-    from worldmodel.load import load_world
-
-    from .device import pick_device, pick_dtype
-
-    report("looking for a device")
-    device = pick_device(cfg.device)
-    dtype = pick_dtype(cfg.dtype, device)
-    weights = config.shipped(cfg.weights)
-    report("loading weights")
-    facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=digest(weights))
-    memories = OmegaConf.to_container(cfg.memories)
-    return load_world(
-        weights, cfg.memory, memories, steps=cfg.steps, device=device, dtype=dtype, seed=cfg.seed
-    )
-
-
-def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
-    """The opening scenes there are, by name."""
-    weights = config.shipped(cfg.weights)
-    if not weights.is_dir():
-        raise WeightsError(f"No weights at {weights}: `python run.py train` makes them; or weights=FOLDER.")
-    from worldmodel.openings import load_openings
-
-    openings = load_openings(weights)
-    if not openings:
-        raise WeightsError(f"No opening scenes in {weights}: a fresh clone has some; or set weights=FOLDER.")
-    return openings
-
-
-def digest(weights: Path) -> str:
-    """One SHA-256 over every file of weights, so that a recording names what dreamt it."""
-    total = hashlib.sha256()
-    for path in sorted(weights.rglob("*.safetensors")):
-        with open(path, "rb") as stream:
-            total.update(hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()
-
-
-# Command line.
+OpenWorld = Callable[[DictConfig, dict[str, Any], Callable[[str], None]], World]
+OpenScenes = Callable[[DictConfig], Mapping[str, Opening]]
 
 
 def parser() -> config.Parser:
@@ -126,44 +78,22 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
     return cfg, flags
 
 
-# Play.
-
-
 def main(
-    argv: Sequence[str],
-    open_world: Callable[[DictConfig, dict[str, Any], Report], World] = open_world,
-    open_scenes: Callable[[DictConfig], Mapping[str, Opening]] = open_scenes,
+    argv: Sequence[str], open_world: OpenWorld = open_world, open_scenes: OpenScenes = open_scenes
 ) -> int:
     cfg, flags = settings(argv)
     openings = open_scenes(cfg)
     scene = str(cfg.world) if cfg.world is not None else next(iter(openings))
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
-
-    window, problem = (None, "") if flags.headless else try_window(cfg)
-    if window is None and flags.window:
-        raise DisplayError(f"{problem} {HOW_TO_SEE}")
-    if window is None:
-        cfg.frames = cfg.frames or AUTOPILOT_FRAMES
-    if problem:
-        cfg.fps, cfg.record = 0, True
-        print(f"{problem} The autopilot plays {cfg.frames} frames instead, and records them.", flush=True)
+    stage = find_stage(cfg, flags)
     recordings = Path(cfg.recordings).expanduser()
     if cfg.record:
         check_writable(recordings)
 
-    facts = {
-        "version": config.version(),
-        "seed": cfg.seed,
-        "steps": cfg.steps,
-        "memory_settings": OmegaConf.to_container(cfg.memories[cfg.memory]),
-        "controller": "autopilot" if window is None else "human",
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
+    facts = facts_of(cfg, stage)
     meter = Meter()
     recorder = Recorder(recordings, facts, FPS)
-    hands = Hands()
 
     def remember(frame: Frame) -> None:
         meter.tick(frame.took)
@@ -173,18 +103,14 @@ def main(
         lambda report: open_world(cfg, facts, report),
         openings,
         scene,
-        Autopilot(cfg.seed) if window is None else hands,
+        stage.controller,
         seed=cfg.seed,
         prompt=cfg.prompt,
         fps=cfg.fps,
         frames=cfg.frames,
         remember=remember,
     )
-    if window is None:
-        stage = Console(dreamer, meter, cfg.frames)
-    else:
-        window.attach(dreamer, hands, meter, recorder)
-        stage = window
+    stage.attach(dreamer, meter, recorder)
     if cfg.record:
         recorder.start()
     dreamer.start()
@@ -192,31 +118,55 @@ def main(
         loop.play(stage, dreamer, recorder)
     finally:
         close(dreamer, recorder)
-        if window is not None:
-            window.close()
+        stage.close()
         for folder in recorder.folders:
             print(f"Recorded: {folder}", flush=True)
-    if isinstance(stage, Console):
-        print(stage.summary())
-    if problem:
-        print(HOW_TO_SEE)
     recorder.check()
     return 0
 
 
-def try_window(cfg: DictConfig) -> tuple["Window | None", str]:
-    """A window, or why there is none."""
+def find_stage(cfg: DictConfig, flags: argparse.Namespace) -> "Window | Console":
+    """A window if there can be one. Without a display the autopilot plays, records, and says why."""
+    problem = ""
+    if not flags.headless:
+        try:
+            return open_window(cfg)
+        except DisplayError as error:
+            if flags.window:
+                raise DisplayError(f"{error} {HOW_TO_SEE}") from None
+            problem = str(error)
+    cfg.frames = cfg.frames or AUTOPILOT_FRAMES
+    if problem:
+        cfg.fps, cfg.record = 0, True
+        print(f"{problem} The autopilot plays {cfg.frames} frames instead, and records them.", flush=True)
+    return Console(cfg.seed, cfg.frames, farewell=HOW_TO_SEE if problem else "")
+
+
+def open_window(cfg: DictConfig) -> "Window":
     by_itself = sys.platform in ("win32", "darwin") or "SDL_VIDEODRIVER" in os.environ
     if not by_itself and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return None, "No display: neither DISPLAY nor WAYLAND_DISPLAY is set."
+        raise DisplayError("No display: neither DISPLAY nor WAYLAND_DISPLAY is set.")
     import pygame
 
     from .window import Window
 
     try:
-        return Window(cfg.scale, cfg.overlay), ""
+        return Window(cfg.scale, cfg.overlay)
     except pygame.error as error:
-        return None, f"No window could be opened: {error}."
+        raise DisplayError(f"No window could be opened: {error}.") from error
+
+
+def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
+    """What a recording says about how it came to be; `open_world` adds weights and machine."""
+    return {
+        "version": config.version(),
+        "seed": cfg.seed,
+        "steps": cfg.steps,
+        "memory_settings": OmegaConf.to_container(cfg.memories[cfg.memory]),
+        "controller": stage.player,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
 
 
 def close(dreamer: Dreamer, recorder: Recorder) -> None:

@@ -22,11 +22,13 @@ IDLE_SECONDS = 0.25  # without news the window is still redrawn this often
 
 
 class Window:
+    player = "human"
     patience = 1 / 60
     forgiving = True
 
     def __init__(self, scale: int, overlay: int) -> None:
         self._screen = Screen(scale, HEIGHT, WIDTH)
+        self.controller = Hands()
         self._controls = Controls(self._screen.item_at)
         self._view = View(title="", overlay=overlay, menu=self._controls.menu, help=True)
         self._help_ends: float | None = None  # set when the first frame comes; loading does not count
@@ -36,9 +38,9 @@ class Window:
         self._held_by_menu = False
         self._rss = ProcessMemory()
 
-    def attach(self, dreamer: Dreamer, hands: Hands, meter: Meter, recorder: Recorder) -> None:
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder) -> None:
         """The window opens before there is anything to show; this is what it will show."""
-        self._dreamer, self._hands, self._meter, self._recorder = dreamer, hands, meter, recorder
+        self._dreamer, self._meter, self._recorder = dreamer, meter, recorder
 
     def close(self) -> None:
         self._screen.close()
@@ -48,7 +50,7 @@ class Window:
         for event in pygame.event.get():
             self._controls.feed(event)
             self._news = True
-        self._hands.hold(*self._controls.keys())
+        self.controller.hold(*self._controls.keys())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
 
     def _grant(self, wish: str) -> list[str]:

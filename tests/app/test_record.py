@@ -99,7 +99,8 @@ from worldmodel.actions import action
 recorder = Recorder(Path(sys.argv[1]), {}, 17.5)
 recorder.start()
 for i in range(105):
-    recorder.see(Frame(fake_world.paint(i / 10, 0), action(), i + 1, 0, .05, {}, 1, 1, 1, "tempcache", "cellar", ""))
+    picture = fake_world.paint(i / 10, 0)
+    recorder.see(Frame(picture, action(), i + 1, 0, 0.05, {}, 1, 1, 1, "tempcache", "cellar", ""))
 while recorder.frames < 105:
     time.sleep(0.01)
 print("written", flush=True)

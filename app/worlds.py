@@ -1,0 +1,93 @@
+"""The seam to the world model: what is in a weights folder, and a World as the dreamer wants it.
+
+Nothing else in app knows how a world is loaded. torch is imported here and only when asked for: a
+window opens, and a wrong flag is told, without waiting for it.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from .config import shipped
+from .dreamer import Opening, Stats, World
+from .errors import UsageError, WeightsError
+
+
+class Solo:
+    """One game, of a World that plays as many at once as it is given."""
+
+    def __init__(self, world: Any, memory: str) -> None:
+        self._world = world
+        self.memory = memory
+        self.prompt = ""
+
+    def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
+        self.prompt = opening.prompt
+        self._world.reset(opening.frames[None], opening.keys[None], opening.prompt, seed)
+        return opening.frames[-1]
+
+    def step(self, keys: np.ndarray) -> Any:
+        return self._world.step(keys)
+
+    def decode(self, latent: Any) -> np.ndarray:
+        return self._world.decode(latent)[0]
+
+    def say(self, text: str) -> list[str]:
+        self.prompt = text
+        return self._world.say(text)
+
+    def stats(self) -> Stats:
+        return self._world.stats()
+
+    @property
+    def timings(self) -> dict[str, float]:
+        return self._world.timings
+
+
+def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]) -> World:
+    """The world model of these settings; adds what it found out about weights and machine to `facts`."""
+    report("waking up torch")
+    import torch
+    from worldmodel.load import load_world
+
+    from .device import pick_device, pick_dtype
+
+    report("looking for a device")
+    device = pick_device(cfg.device)
+    dtype = pick_dtype(cfg.dtype, device)
+    report("loading weights")
+    weights = shipped(cfg.weights)
+    memories = OmegaConf.to_container(cfg.memories)
+    how = {"steps": cfg.steps, "device": device, "dtype": dtype, "seed": cfg.seed}
+    try:
+        world = load_world(weights, cfg.memory, memories, **how)
+    except ValueError as error:  # a setting it will not have; the text says which
+        raise UsageError(str(error)) from error
+    facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=digest(weights))
+    return Solo(world, cfg.memory)
+
+
+def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
+    """The opening scenes there are, by name."""
+    weights = shipped(cfg.weights)
+    if not weights.is_dir():
+        raise WeightsError(f"No weights at {weights}: `python run.py train` makes them; or weights=FOLDER.")
+    from worldmodel.openings import load_openings
+
+    openings = load_openings(weights)
+    if not openings:
+        raise WeightsError(f"No opening scenes in {weights}: a fresh clone has some; or set weights=FOLDER.")
+    return openings
+
+
+def digest(weights: Path) -> str:
+    """One SHA-256 over every file of weights, so that a recording names what dreamt it."""
+    total = hashlib.sha256()
+    for path in sorted(weights.rglob("*.safetensors")):
+        with open(path, "rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
