@@ -9,8 +9,8 @@ import pytest
 from worldmodel.actions import KEYS
 from worldmodel.doom.captions import caption
 from worldmodel.doom.collect import MIX, Cook, Crew, collect, finished
-from worldmodel.doom.engine import STOCK, replay
-from worldmodel.doom.maze import HELD_OUT_SEEDS, SOLID, TRAINING_SEEDS
+from worldmodel.doom.engine import STOCK, Doom, replay
+from worldmodel.doom.maze import HELD_OUT_SEEDS, SOLID, TRAINING_SEEDS, maze
 from worldmodel.episodes import encode_jpeg, episodes
 
 FRAMES = 80
@@ -101,12 +101,14 @@ def test_what_a_stopped_run_left_is_played_again(tmp_path):
 
 
 class Accident(Cook):
-    """Episode 0 fails in its first world; in episode 1 the first worker dies."""
+    """Episode 0 fails in its first world; in episode 1 the worker dies while its engine runs on."""
 
     def recipe(self, number, attempt=0):
         if (number, attempt) == (0, 0):
             raise RuntimeError("a bad world")
         if (number, attempt) == (1, 0):
+            running = Doom(maze(1), seed=1)
+            assert running.first
             os.kill(os.getpid(), signal.SIGKILL)
         return super().recipe(number, attempt)
 

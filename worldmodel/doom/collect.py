@@ -5,6 +5,7 @@ dice, so a run that was stopped goes on where it ended and any part of it can be
 An episode is one world and one player; a finished one has its number of `frames` in meta.json.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -265,9 +266,7 @@ class Crew:
             else:
                 self._retry(worker, why, queue, bar)
             if kind == "died":
-                self.workers.remove(worker)
-                worker = self._hire()
-                self.workers.append(worker)
+                worker = self._replace(worker)
             self._assign(worker, queue)
         bar.draw()
 
@@ -277,6 +276,17 @@ class Crew:
             return worker.pipe.recv()
         except (EOFError, ConnectionError):
             return "died", 0, "the engine took its process down"
+
+    def _replace(self, worker: Worker) -> Worker:
+        """Clear away a dead worker and the engine it may have left running."""
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.join()
+        worker.pipe.close()
+        self.workers.remove(worker)
+        self.workers.append(self._hire())
+        return self.workers[-1]
 
     def _retry(self, worker: Worker, why: str, queue: list[tuple[int, int]], bar: "Bar") -> None:
         again = worker.attempt + 1 < RETRIES
@@ -298,6 +308,7 @@ class Crew:
 def _serve(pipe: Connection, cook: Cook, root: Path, frames: int) -> None:
     """A worker's life: numbers in, episodes on disk, words about them back."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(pipe.fileno(), False)  # or an engine that outlives this process keeps it open
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C then reaches neither this process nor its engine; the crew decides
     while True:
