@@ -16,7 +16,7 @@ import numpy as np
 
 from worldmodel.actions import action
 
-LOADING, WARMING, DREAMING, PAUSED, STOPPED = "loading weights", "warming up", "dreaming", "paused", "stopped"
+STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 
 
 class Stats(Protocol):
@@ -128,7 +128,7 @@ class Dreamer(threading.Thread):
         super().__init__(name="dreamer", daemon=True)
         self.openings, self.scene = openings, scene
         self.frames = Latest()
-        self.state = LOADING
+        self.state = STARTING
         self.error: BaseException | None = None
         self.paused = False
         self.notices: deque[str] = deque()  # lines worth showing once

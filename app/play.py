@@ -105,7 +105,7 @@ def main(
         scene,
         stage.controller,
         seed=cfg.seed,
-        prompt=cfg.prompt,
+        prompt=None if cfg.prompt is None else str(cfg.prompt),
         fps=cfg.fps,
         frames=cfg.frames,
         remember=remember,
@@ -118,9 +118,9 @@ def main(
         loop.play(stage, dreamer, recorder)
     finally:
         close(dreamer, recorder)
-        stage.close()
         for folder in recorder.folders:
             print(f"Recorded: {folder}", flush=True)
+        stage.close()
     recorder.check()
     return 0
 

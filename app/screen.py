@@ -4,11 +4,14 @@ The dream is enlarged by whole numbers so that its pixels stay crisp, and everyt
 the window afterwards, in the window's own resolution. Nothing here can reach the frame itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pygame
+
+from worldmodel.actions import held
 
 from .controls import HELP, Menu
 from .dreamer import DREAMING, PAUSED, Frame
@@ -22,6 +25,7 @@ EMBER = (255, 158, 61)
 RED = (255, 76, 64)
 GLASS = (11, 11, 14, 215)  # behind text: dark enough to read on, thin enough to see through
 TRACK = (255, 255, 255, 40)
+GLOW = (255, 158, 61, 130)
 
 NAMES = {
     "resume": "Resume",
@@ -41,6 +45,7 @@ class View:
     frame: Frame | None = None
     backdrop: np.ndarray | None = None  # shown, darkened, until there is a frame
     fps: float | None = None
+    pace: Sequence[float] = ()  # seconds of the last frames, oldest first
     rss: int = 0
     gpu: int | None = None
     overlay: int = 1
@@ -200,6 +205,17 @@ class Screen:
         pygame.draw.rect(bar, EMBER, part, border_radius=thick // 2)
         return bar
 
+    def _pace(self, seconds: Sequence[float], width: int) -> pygame.Surface:
+        """A bar per frame, as high as it took long; the middle of the height is the median."""
+        chart = pygame.Surface((width, 2 * self.unit), pygame.SRCALPHA)
+        step = width / len(seconds)
+        tall = chart.get_height() / (2 * sorted(seconds)[len(seconds) // 2])
+        for i, took in enumerate(seconds):
+            height = max(1, min(chart.get_height(), round(took * tall)))
+            left, right = round(i * step), max(round(i * step) + 1, round((i + 1) * step) - 1)
+            pygame.draw.rect(chart, GLOW, (left, chart.get_height() - height, right - left, height))
+        return chart
+
     # What is written.
 
     def _numbers(self, view: View) -> None:
@@ -219,6 +235,7 @@ class Screen:
         stages = "  ".join(f"{name} {1000 * took:.0f}" for name, took in frame.timings.items())
         rows = [
             self._beside([self._text(fps, EMBER, 1.9, bold=True), self._text("frames per second", DIM)]),
+            *([self._pace(view.pace, width)] if len(view.pace) > 1 else []),
             self._row("ms", stages, width),
             None,
             self._row("memory", frame.memory, width),
@@ -230,6 +247,7 @@ class Screen:
             None,
             self._row("world", view.title, width),
             self._row("frame", f"{frame.index:,}", width),
+            self._row("keys", ", ".join(held(frame.keys)).replace("_", " ") or "none", width),
             *self._wrap(frame.prompt, width, colour=DIM)[:3],
         ]
         height = sum(row.get_height() if row else self.unit for row in rows)

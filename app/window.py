@@ -18,6 +18,7 @@ from .screen import Screen, View
 
 HELP_SECONDS = 5.0
 TOAST_SECONDS = 5.0
+PACE_FRAMES = 100  # shown as bars
 IDLE_SECONDS = 0.25  # without news the window is still redrawn this often
 
 
@@ -65,8 +66,8 @@ class Window:
                 self._held_by_menu = not self._dreamer.paused
                 return ["hold still"]
             case _:
-                if wish == "record" and not self._recorder.rolling:
-                    self.tell(f"Recording to {self._recorder.root}")
+                if wish == "record":
+                    self._announce()
                 going_on, self._held_by_menu = self._held_by_menu, False
                 return ["go on", wish] if going_on else [wish]
         return []
@@ -87,7 +88,8 @@ class Window:
             return
         opening = self._dreamer.openings[self._dreamer.scene]
         view.title, view.backdrop, view.state = opening.title, opening.frames[-1], self._dreamer.state
-        view.fps, view.rss, view.gpu = self._meter.fps, self._rss(), self._gpu()
+        view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
+        view.rss, view.gpu = self._rss(), self._gpu()
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
         self._news, self._drawn = False, now
@@ -101,6 +103,13 @@ class Window:
         from .device import gpu_bytes
 
         return gpu_bytes()
+
+    def _announce(self) -> None:
+        """Say where a recording goes, before it begins or ends."""
+        if not self._recorder.rolling:
+            self.tell(f"Recording into {self._recorder.root}")
+        elif self._recorder.folders:
+            self.tell(f"Recorded {self._recorder.folders[-1]}")
 
     def _screenshot(self) -> None:
         """The dream alone, enlarged; in the folder of recordings."""

@@ -52,20 +52,9 @@ def test_any_window_can_be_drawn(screen, frame, size, state):
     menu = Menu()
     for menu.open in (False, True):
         for shown in (None, frame(prompt="long " * 200)):
-            view = View(
-                "A Title",
-                state,
-                shown,
-                frame().picture,
-                17.5,
-                1,
-                1,
-                2,
-                not menu.open,
-                menu,
-                "toast " * 99,
-                1.0,
-            )
+            view = View("A Title", state, shown, backdrop=frame().picture, overlay=2, menu=menu)
+            view.help, view.toast, view.recording = not menu.open, "toast " * 99, 1.0
+            view.gpu, view.pace = 10**9, [0.05, 0.06, 1.0]
             screen.draw(view)
 
 
