@@ -24,7 +24,7 @@ import numpy as np
 
 from ..actions import FPS, action
 from ..episodes import HEIGHT, WIDTH, EpisodeWriter
-from .engine import STOCK, Doom, Observation
+from .engine import STOCK, Doom, Observation, load_vizdoom
 from .floorplan import Floorplan, hard_lines
 from .maze import HELD_OUT_SEEDS, TRAINING_SEEDS, World, maze, obstacles, room_at, solid_lines
 from .navigator import Navigator
@@ -35,6 +35,7 @@ MIX = {"navigator": 0.70, "macro": 0.12, "uniform": 0.08, "idle": 0.10}
 SHORTEST = 64  # frames; a shorter episode is thrown away and tried in another world
 RETRIES = 5  # worlds tried for one episode
 REPORT = 100  # frames between two words from a worker
+SILENCE = 120  # seconds without a word after which a worker is taken for dead
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def collect(
     """
     if unknown := set(players or ()) - set(MIX):
         raise ValueError(f"No such player: {', '.join(sorted(unknown))}. There are {', '.join(MIX)}.")
+    load_vizdoom()  # fails here, once, rather than in every worker
     root = Path(out)
     root.mkdir(parents=True, exist_ok=True)
     cook = Cook(seed, generated, monsters, dict(players or MIX), held_out)
@@ -213,6 +215,24 @@ class Worker:
     pipe: Connection
     number: int = -1
     attempt: int = 0
+    heard: float = field(default_factory=time.monotonic)
+
+    def busy(self) -> bool:
+        return self.number >= 0
+
+    def has_word(self) -> bool:
+        """Whether it said something, or has been silent for too long."""
+        return self.busy() and (self.pipe.poll() or time.monotonic() - self.heard > SILENCE)
+
+    def word(self) -> tuple[str, int, str]:
+        """What happened, how many frames it gave, and why it went wrong."""
+        try:
+            if not self.pipe.poll():
+                return "died", 0, f"nothing was heard of it for {SILENCE} s"
+            self.heard = time.monotonic()
+            return self.pipe.recv()
+        except (EOFError, ConnectionError):
+            return "died", 0, "the engine took its process down"
 
 
 @dataclass
@@ -232,7 +252,7 @@ class Crew:
             self.workers = [self._hire() for _ in range(self.size if todo else 0)]
             for worker in self.workers:
                 self._assign(worker, queue)
-            while any(worker.number >= 0 for worker in self.workers):
+            while any(worker.busy() for worker in self.workers):
                 self._listen(queue, bar)
         except KeyboardInterrupt:
             bar.say("stopped; the same command goes on from here")
@@ -251,49 +271,45 @@ class Crew:
 
     def _assign(self, worker: Worker, queue: list[tuple[int, int]]) -> None:
         worker.number, worker.attempt = queue.pop() if queue else (-1, 0)
-        if worker.number >= 0:
+        worker.heard = time.monotonic()
+        if worker.busy():
             worker.pipe.send((worker.number, worker.attempt))
 
     def _listen(self, queue: list[tuple[int, int]], bar: "Bar") -> None:
-        ready = wait([w.pipe for w in self.workers if w.number >= 0], timeout=1)
-        for worker in [w for w in self.workers if w.pipe in ready]:
-            kind, count, why = self._word(worker)
+        wait([worker.pipe for worker in self.workers if worker.busy()], timeout=1)
+        for worker in [worker for worker in self.workers if worker.has_word()]:
+            kind, count, why = worker.word()
             bar.frames(count)
             if kind == "frames":
                 continue
+            number, attempt = worker.number, worker.attempt
+            if kind == "died":
+                worker = self._replace(worker)
             if kind == "done":
                 bar.episode()
             else:
-                self._retry(worker, why, queue, bar)
-            if kind == "died":
-                worker = self._replace(worker)
+                bar.say(f"episode {number}: {why}")
+                self._retry(number, attempt + 1, queue)
             self._assign(worker, queue)
         bar.draw()
-
-    def _word(self, worker: Worker) -> tuple[str, int, str]:
-        """What happened, how many frames it gave, and why it went wrong."""
-        try:
-            return worker.pipe.recv()
-        except (EOFError, ConnectionError):
-            return "died", 0, "the engine took its process down"
 
     def _replace(self, worker: Worker) -> Worker:
         """Clear away a dead worker and the engine it may have left running."""
         if hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.kill()
         worker.process.join()
         worker.pipe.close()
         self.workers.remove(worker)
         self.workers.append(self._hire())
         return self.workers[-1]
 
-    def _retry(self, worker: Worker, why: str, queue: list[tuple[int, int]], bar: "Bar") -> None:
-        again = worker.attempt + 1 < RETRIES
-        bar.say(f"episode {worker.number}: {why}; " + ("trying another world" if again else "given up"))
-        finished(self.root, worker.number)  # removes what is left of it
-        if again:
-            queue.append((worker.number, worker.attempt + 1))
+    def _retry(self, number: int, attempt: int, queue: list[tuple[int, int]]) -> None:
+        """Try an episode again in another world, a few times."""
+        finished(self.root, number)  # removes what is left of it
+        if attempt < RETRIES:
+            queue.append((number, attempt))
 
     def _dismiss(self) -> None:
         """A closed pipe is a worker's sign to stop."""
@@ -353,7 +369,7 @@ class Bar:
             return
         self.drawn = now
         rate = self.seen / max(now - self.start, 1e-9)
-        left = (self.goal - self.seen) / rate if rate else 0
+        left = max(0, self.goal - self.seen) / rate if rate else 0
         text = f"{self.done}/{self.total} episodes  {self.seen:,} frames  {rate:,.0f}/s  {left:,.0f} s left"
         print("\r\x1b[K" + text if self.live else text + "\n", end="", file=sys.stderr, flush=True)
 

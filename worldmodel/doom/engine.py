@@ -172,7 +172,7 @@ def _objects(labels: Iterable[Any], x: float, y: float) -> list[list]:
 
 def _game(world: World | str, seed: int, monsters: bool, folder: Path, lines: bool) -> Any:
     """A configured, not yet started engine; its files live in `folder`."""
-    vizdoom = _vizdoom()
+    vizdoom = load_vizdoom()
     game = vizdoom.DoomGame()
     game.set_doom_config_path(str(folder / "engine.ini"))  # or workers share one in the current folder
     arguments = "+sv_cheats 1 +r_visibility 24" + ("" if monsters else " -nomonsters")
@@ -214,7 +214,7 @@ def _load_stock(game: Any, name: str) -> str:
     """Point the engine at a map that ships with it; returns the arguments it needs."""
     if name not in STOCK:
         raise ValueError(f"No stock map {name!r}. There are {', '.join(STOCK)}.")
-    vizdoom, stock = _vizdoom(), STOCK[name]
+    vizdoom, stock = load_vizdoom(), STOCK[name]
     if stock.wad.startswith("freedoom"):
         game.set_doom_game_path(str(Path(vizdoom.__file__).parent / stock.wad))
     else:
@@ -223,7 +223,8 @@ def _load_stock(game: Any, name: str) -> str:
     return stock.arguments
 
 
-def _vizdoom() -> Any:
+def load_vizdoom() -> Any:
+    """The engine's module; nothing else in the project imports it."""
     try:
         import vizdoom
     except ImportError as error:
