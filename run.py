@@ -1,11 +1,12 @@
 """One door: run.py {play|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
 
 import os
+import signal
 import sys
 import threading
 from importlib import import_module
 
-from app.errors import UsageError, guard
+from app.errors import INTERRUPTED, UsageError, guard
 
 # What a verb calls, with configs/VERB.yaml for its arguments. Its module is imported only when asked for:
 # training loads no pygame, playing loads no game engine.
@@ -32,7 +33,9 @@ def main(argv: list[str]) -> int:
         case [verb, *words] if verb in VERBS:
             module, function = VERBS[verb]
             cfg = config.of_verb(verb, words)
-            getattr(import_module(module), function)(**cfg)
+            work = getattr(import_module(module), function)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            work(**cfg)
         case ["play", *words]:
             return play(words)
         case [word, *_] if word[0] != "-" and "=" not in word:
@@ -57,5 +60,12 @@ def leave(code: int) -> None:
     sys.exit(code)
 
 
+def stop_at_once(*_) -> None:
+    """Ctrl-C while modules load: nothing needs closing yet, and an import may swallow a KeyboardInterrupt."""
+    os.write(2, b"\nStopped.\n")
+    os._exit(INTERRUPTED)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, stop_at_once)
     leave(guard(lambda: main(sys.argv[1:])))

@@ -114,6 +114,7 @@ def main(
     if cfg.record:
         recorder.start()
     dreamer.start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to close
     try:
         loop.play(stage, dreamer, recorder)
     finally:
