@@ -167,3 +167,12 @@ def test_the_autopilot_presses_every_key_and_sometimes_none():
     script = np.stack([Autopilot(0)(i) for i in range(1500)])
     assert dict(zip(KEYS, script.any(0), strict=True)) == dict.fromkeys(KEYS, True)
     assert (~script.any(1)).any()
+
+
+def test_a_new_prompt_holds_from_the_next_frame_on():
+    with Session() as session:
+        session.until(lambda: len(session.seen) >= 2)
+        session.dreamer.say("a red hall")
+        session.until(lambda: session.seen[-1].prompt == "a red hall")
+    prompts = [frame.prompt for frame in session.seen]
+    assert prompts == sorted(prompts, key=lambda prompt: prompt == "a red hall")
