@@ -96,7 +96,7 @@ class Screen:
         elif view.help:
             self._help(view)
         elif view.state == PAUSED:
-            self._pill("Paused", "P to go on, N for one frame", self.surface.get_rect().center)
+            self._paused()
         if view.toast:
             self._toast(view.toast)
         pygame.display.flip()
@@ -316,9 +316,11 @@ class Screen:
         rows += [None, self._text("Esc again quits", DIM)]
         self._items = self._card(rows, "center", self.surface.get_rect().center)[1:-1]
 
-    def _pill(self, head: str, tail: str, at: tuple[int, int]) -> None:
-        row = self._beside([self._text(head, EMBER, 1.2, bold=True), self._text(tail, DIM)])
-        self._card([row], "center", at)
+    def _paused(self) -> None:
+        width, height = self.surface.get_size()
+        advice = self._text("P to go on, N for one frame", DIM)
+        row = self._beside([self._text("Paused", EMBER, 1.2, bold=True), advice])
+        self._card([row], "center", (width // 2, height * 3 // 4))
 
     def _toast(self, line: str) -> None:
         width, height = self.surface.get_size()
