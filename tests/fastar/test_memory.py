@@ -1,0 +1,191 @@
+"""What every memory promises, and what dense and window + sink are by definition."""
+
+import io
+
+import pytest
+import torch
+from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over
+from torch.testing import assert_close
+
+from fastar import Dense, Stats, WindowSink
+
+EXACT = dict(rtol=0, atol=1e-12)
+each_memory = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+@each_memory
+def test_attend_leaves_the_past_alone(make):
+    """However often and with whatever frame it is called, what comes next is the same to the bit."""
+    frames, others = film(14), film(14, seed=1)
+    once, often = make(), make()
+    for frame, other in zip(frames, others, strict=True):
+        expected = once.attend(*frame)
+        for noise in (other, frame, other):
+            often.attend(*noise)
+        assert torch.equal(often.attend(*frame), expected)
+        assert torch.equal(often.attend(*frame), expected)
+        once.commit()
+        often.commit()
+    assert once.stats() == often.stats()
+
+
+@each_memory
+def test_commit_keeps_what_attend_saw_last(make):
+    first, second, third = film(3)
+    memory, other = make(), make()
+    memory.attend(*second)
+    memory.attend(*first)
+    memory.commit()
+    other.attend(*first)
+    other.commit()
+    assert torch.equal(memory.attend(*third), other.attend(*third))
+    other.reset()
+    other.attend(*second)
+    other.commit()
+    assert not torch.allclose(memory.attend(*third), other.attend(*third))
+
+
+@each_memory
+def test_commit_without_attend_is_refused(make):
+    memory = make()
+    with pytest.raises(RuntimeError, match="Nothing to commit: call attend"):
+        memory.commit()
+    play(memory, film(2))
+    with pytest.raises(RuntimeError, match="Nothing to commit"):
+        memory.commit()
+
+
+@each_memory
+def test_what_a_loaded_memory_attended_to_before_is_not_committed(make):
+    memory = make()
+    play(memory, film(3))
+    state = memory.state_dict()
+    memory.attend(*film(1)[0])
+    memory.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="Nothing to commit"):
+        memory.commit()
+
+
+@each_memory
+def test_reset_forgets_everything(make):
+    used, fresh = make(), make()
+    play(used, film(14, seed=1))
+    used.reset()
+    assert used.stats() == fresh.stats() == Stats(0, 0, 0)
+    for a, b in zip(play(used, film(14)), play(fresh, film(14)), strict=True):
+        assert torch.equal(a, b)
+
+
+@each_memory
+def test_a_reset_memory_takes_frames_of_another_shape(make):
+    memory = make()
+    play(memory, film(5, batch=2))
+    memory.reset()
+    play(memory, film(5, batch=1))
+
+
+@each_memory
+@pytest.mark.parametrize("saved_after", [0, 1, 3, 12])
+def test_a_saved_memory_goes_on_to_the_bit(make, saved_after):
+    """Also through a file, and whatever the original did after it was saved."""
+    frames = film(20)
+    memory, copy = make(), make()
+    play(memory, frames[:saved_after])
+    file = io.BytesIO()
+    torch.save(memory.state_dict(), file)
+    state = memory.state_dict()
+    expected = play(memory, frames[saved_after:])
+    file.seek(0)
+    for saved in (state, torch.load(file)):
+        copy.load_state_dict(saved)
+        for a, b in zip(play(copy, frames[saved_after:]), expected, strict=True):
+            assert torch.equal(a, b)
+        assert copy.stats() == memory.stats()
+
+
+@pytest.mark.parametrize("source", MAKERS)
+@pytest.mark.parametrize("target", MAKERS)
+def test_the_state_of_another_kind_is_refused(source, target):
+    if source == target:
+        return
+    memory, other = MAKERS[target](), MAKERS[source]()
+    play(other, film(2))
+    with pytest.raises(ValueError, match=f"This {type(memory).__name__} memory was given the state of another kind"):
+        memory.load_state_dict(other.state_dict())
+
+
+@each_memory
+def test_games_of_a_batch_are_independent(make):
+    both = film(16, batch=2)
+    together = play(make(), both)
+    for game in range(2):
+        alone = [frame._replace(**{x: getattr(frame, x)[game : game + 1] for x in "qkv"}) for frame in both]
+        for a, b in zip(together, play(make(), alone), strict=True):
+            assert_close(a[game : game + 1], b, **EXACT)
+
+
+@each_memory
+def test_stats_count_tokens(make):
+    memory = make()
+    for i, _ in enumerate(playing(memory, film(14)), 1):
+        stats = memory.stats()
+        assert stats.seen == i * TOKENS
+        assert 0 < stats.kept <= stats.seen
+        assert stats.bytes > 0
+        if i <= 3:
+            assert stats.kept == stats.seen
+
+
+def test_dense_is_softmax_over_everything():
+    """Also while its buffer grows, which happens twice here: no memory nobody wrote is ever read."""
+    frames = film(40)
+    for i, output in enumerate(play(Dense(ROPE), frames)):
+        assert_close(output, softmax_over(frames[i], frames[:i], ROPE), **EXACT)
+
+
+def test_dense_takes_passes_of_any_size():
+    """Three frames in one pass read each other both ways; the next pass reads all of them."""
+    frames = film(4)
+    pair = [torch.cat([getattr(frame, x) for frame in frames[:3]], 2) for x in "qkv"]
+    memory = Dense(ROPE)
+    memory.attend(*pair, torch.cat([frame.where for frame in frames[:3]]))
+    memory.commit()
+    assert_close(memory.attend(*frames[3]), softmax_over(frames[3], frames[:3], ROPE), **EXACT)
+
+
+@pytest.mark.parametrize("sink, recent", [(1, 2), (0, 3), (2, 1), (3, 5)])
+def test_window_sink_is_dense_over_its_frames(sink, recent):
+    frames = film(14)
+    for i, output in enumerate(play(WindowSink(ROPE, sink=sink, recent=recent), frames)):
+        kept = [frame for t, frame in enumerate(frames[:i]) if t < sink or t >= i - recent]
+        assert_close(output, softmax_over(frames[i], kept, ROPE), **EXACT)
+
+
+def test_window_sink_is_dense_until_it_is_full_and_not_after():
+    frames = film(6)
+    dense, window = play(Dense(ROPE), frames), play(WindowSink(ROPE, sink=1, recent=3), frames)
+    for a, b in zip(dense[:5], window[:5], strict=True):
+        assert_close(a, b, **EXACT)
+    assert not torch.allclose(dense[5], window[5])
+
+
+def test_a_full_window_stays_as_large_as_it_is():
+    memory = WindowSink(ROPE, sink=1, recent=2)
+    held = [memory.stats() for _ in playing(memory, film(12))]
+    assert len({(stats.kept, stats.bytes) for stats in held[3:]}) == 1
+    assert held[-1].kept == 3 * TOKENS
+
+
+@pytest.mark.parametrize("name", ["window_sink", "tempcache"])
+def test_frames_of_another_size_are_refused(name):
+    memory = MAKERS[name]()
+    play(memory, film(1))
+    q, k, v, where = film(1)[0]
+    with pytest.raises(ValueError, match="holds frames of 6 tokens but was given 5"):
+        memory.attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], where[:5])
+
+
+@pytest.mark.parametrize("sizes", [{"sink": -1}, {"recent": 0}])
+def test_a_window_without_frames_is_refused(sizes):
+    with pytest.raises(ValueError, match="sink >= 0 and recent >= 1"):
+        WindowSink(ROPE, **sizes)

@@ -1,0 +1,281 @@
+"""TempCache keeps one entry per thing seen, exactly where things stay the same, within its budget always."""
+
+import math
+
+import pytest
+import torch
+from frames import HEADS, ROPE, TIMELESS, TOKENS, WIDTH, Frame, film, normal, play, playing, softmax_over, where
+from torch.testing import assert_close
+
+from fastar import Dense, TempCache, WindowSink
+from fastar.attention import attend_reference
+
+EXACT = dict(rtol=0, atol=1e-12)
+NOTHING_MERGES = dict(threshold=1.5, floor=1.5)
+
+
+def still_life(count: int) -> list[Frame]:
+    """The same keys in every frame, with queries and values that change."""
+    q, v = normal(2, count, 2, HEADS, TOKENS, WIDTH)
+    k = normal(2, HEADS, TOKENS, WIDTH, seed=5)
+    return [Frame(q[t], k, v[t], where(t)) for t in range(count)]
+
+
+def arrow(time: int, degrees: float, value: float = 0.0, at: int = 0) -> Frame:
+    """A frame of one token, whose key points `degrees` round from the first channel towards the next.
+
+    `at` picks another pair of channels; keys of different pairs have nothing in common.
+    """
+    k = torch.zeros(1, 1, 1, WIDTH, dtype=torch.float64)
+    k[..., 2 * at], k[..., 2 * at + 1] = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    v = torch.full((1, 1, 1, WIDTH), value, dtype=torch.float64)
+    return Frame(normal(1, 1, 1, WIDTH, seed=time), k, v, torch.tensor([[float(time), 0.0, 0.0]]))
+
+
+def arrows(*told: tuple[float, float, int]) -> list[Frame]:
+    return [arrow(t, *each) for t, each in enumerate(told)]
+
+
+def read_entries(now: Frame, whole: list[Frame], entries: list[tuple[Frame, float, int]]) -> torch.Tensor:
+    """What a frame should read of whole frames and far entries, each (its frame, its mean, its count)."""
+    keys = [*whole, now, *(frame for frame, _, _ in entries)]
+    k = torch.cat([ROPE(frame.k, frame.where) for frame in keys], 2)
+    means = [torch.full_like(now.v, mean) for _, mean, _ in entries]
+    v = torch.cat([*(frame.v for frame in whole), now.v, *means], 2)
+    counts = [1] * (len(whole) + 1) + [count for _, _, count in entries]
+    bias = torch.tensor([counts], dtype=torch.float64).log()
+    return attend_reference(ROPE(now.q, now.where), k, v, bias)
+
+
+def counts(memory: TempCache) -> list[int]:
+    """How many tokens each live far entry of the first game stands for, the largest first."""
+    return sorted((int(m) for m in memory.counts[0] if m > 0), reverse=True)
+
+
+def alone(**options) -> TempCache:
+    """Remembers one frame of one token whole; everything before it is far."""
+    return TempCache(ROPE, **({"sink": 0, "recent": 1, "far": 8} | options))
+
+
+# ---- exactness
+
+
+def test_a_static_scene_is_remembered_exactly():
+    """Lemma 5.1. Equal keys make one entry with log m and the mean value: the same as all of them."""
+    memory, frames = TempCache(TIMELESS, sink=1, recent=2, far=2 * TOKENS), still_life(20)
+    for a, b in zip(play(memory, frames), play(Dense(TIMELESS), frames), strict=True):
+        assert_close(a, b, **EXACT)
+    assert counts(memory) == [17] * TOKENS
+
+
+def test_a_static_scene_under_a_turn_in_time_is_not_exact():
+    """The newest key represents the others, which were turned less: that is what merging costs."""
+    frames = still_life(20)
+    a, b = play(TempCache(ROPE, sink=1, recent=2, far=2 * TOKENS), frames)[-1], play(Dense(ROPE), frames)[-1]
+    assert 1e-3 < (a - b).abs().max() < 1
+
+
+@pytest.mark.parametrize("sink, recent", [(1, 2), (0, 1), (2, 3)])
+def test_where_nothing_merges_it_is_dense(sink, recent):
+    frames = film(14)
+    memory = TempCache(ROPE, sink=sink, recent=recent, far=14 * TOKENS, **NOTHING_MERGES)
+    for a, b in zip(play(memory, frames), play(Dense(ROPE), frames), strict=True):
+        assert_close(a, b, **EXACT)
+
+
+@pytest.mark.parametrize("far", [200, 1120])
+def test_a_budget_hardly_used_is_read_in_full(far):
+    """Wherever in a large far memory a token is put, the next frame reads it."""
+    frames = film(8)
+    memory = TempCache(ROPE, sink=0, recent=1, far=far, **NOTHING_MERGES)
+    assert_close(play(memory, frames)[-1], play(Dense(ROPE), frames)[-1], **EXACT)
+
+
+def test_a_full_budget_is_dense_no_more():
+    frames = film(14)
+    memory = TempCache(ROPE, sink=1, recent=2, far=6 * TOKENS, **NOTHING_MERGES)
+    pairs = list(zip(play(memory, frames), play(Dense(ROPE), frames), strict=True))
+    for a, b in pairs[:10]:
+        assert_close(a, b, **EXACT)
+    assert not torch.allclose(*pairs[10])
+
+
+@pytest.mark.parametrize("sink, recent", [(1, 2), (2, 3), (0, 1)])
+def test_sink_and_window_are_never_merged_or_evicted(sink, recent):
+    """With values of zero for all that has left them, what is read is window + sink, scaled by its share.
+
+    Channel 0 says the share: its values are 1 where they are not 0.
+    """
+    cache, window = TempCache(ROPE, sink=sink, recent=recent, far=16), WindowSink(ROPE, sink=sink, recent=recent)
+    frames = film(20, stay=0.8)
+    for t, frame in enumerate(frames):
+        whole = t < sink or t >= len(frames) - 1 - recent
+        frame.v.mul_(whole)[..., 0] = whole
+    read, expected = play(cache, frames)[-1], play(window, frames)[-1]
+    share = read[..., :1]
+    assert ((0 < share) & (share < 1)).all()
+    assert_close(read / share, expected, **EXACT)
+
+
+# ---- the budget
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("stay", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("far", [TOKENS, 16, 3 * TOKENS])
+def test_every_token_seen_is_accounted_for(seed, stay, far):
+    """Counts of far entries + evicted + whole tokens == tokens seen; and the budget holds, always."""
+    memory = TempCache(ROPE, sink=1, recent=2, far=far, floor=0.3)
+    for i, _ in enumerate(playing(memory, film(20, seed=seed, stay=stay)), 1):
+        whole = min(i, 3) * TOKENS
+        assert (memory.counts.sum(-1) + memory.evicted + whole == i * TOKENS).all()
+        assert ((memory.counts > 0).sum(-1) <= far).all()
+        assert memory.stats().seen == i * TOKENS
+        assert memory.stats().kept <= whole + far
+
+
+@pytest.mark.parametrize("stay", [0.0, 0.95])
+def test_a_full_memory_stays_as_large_as_it_is(stay):
+    memory = TempCache(ROPE, sink=1, recent=2, far=16)
+    held = [memory.stats().bytes for _ in playing(memory, film(20, stay=stay))]
+    assert len(set(held)) == 1
+
+
+def test_a_budget_below_one_frame_is_refused():
+    memory = TempCache(ROPE, far=TOKENS - 1)
+    with pytest.raises(ValueError, match="at least one frame of 6 tokens, got far=5"):
+        memory.attend(*film(1)[0])
+
+
+@pytest.mark.parametrize("threshold", [0.9, 0.3])
+def test_the_order_of_tokens_and_entries_means_nothing(threshold):
+    """Frames told in another order of their tokens fill other entries, and read the same."""
+    frames = film(12, stay=0.8)
+    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(0))
+    mixed = [Frame(q[:, :, order], k[:, :, order], v[:, :, order], at[order]) for q, k, v, at in frames]
+    memories = [TempCache(ROPE, sink=1, recent=2, far=12 * TOKENS, threshold=threshold) for _ in range(2)]
+    for a, b in zip(play(memories[0], frames), play(memories[1], mixed), strict=True):
+        assert_close(a[:, :, order], b, **EXACT)
+    assert counts(memories[0]) == counts(memories[1]) != [1] * 8 * TOKENS
+
+
+# ---- which key joins which entry
+
+
+def test_the_newest_key_represents_and_the_mean_value_answers():
+    """Three keys within 10 degrees, then one that resembles none: by hand."""
+    frames = arrows((0, 1, 0), (5, 2, 0), (10, 6, 0), (0, -4, 1), (0, 7, 2))
+    output = play(alone(), frames)[-1]
+    assert_close(output, read_entries(frames[4], [frames[3]], [(frames[2], 3.0, 3)]), **EXACT)
+    assert not torch.allclose(output, read_entries(frames[4], [frames[3]], [(frames[0], 3.0, 3)]))
+    assert not torch.allclose(output, read_entries(frames[4], [frames[3]], [(frames[2], 6.0, 3)]))
+
+
+def test_keys_below_the_threshold_stay_apart():
+    memory = alone(threshold=math.cos(math.radians(20)))
+    play(memory, arrows((0, 1, 0), (21, 2, 0), (40, 3, 0), (0, 4, 1)))
+    assert counts(memory) == [2, 1]  # 19 degrees join, 21 do not
+
+
+def test_the_drift_guard_splits_what_turns_slowly():
+    """At 10 degrees a frame each key resembles the last one, but after 30 no longer the first one."""
+    turning = arrows(*((10.0 * t, 0.0, 0) for t in range(24)), (0, 0, 1))
+    guarded, free = alone(threshold=0.9, drift=0.8), alone(threshold=0.9, drift=-1.0)
+    play(guarded, turning)
+    play(free, turning)
+    assert counts(guarded) == [4] * 6
+    assert counts(free) == [24]
+
+
+def test_an_entry_takes_one_token_a_frame():
+    """Two tokens of a frame are two things, however alike; the more alike joins, the other is new."""
+    one, other = arrow(0, 0, 1.0), arrow(0, 3, 2.0)
+    memory = TempCache(AT_ONE_PLACE, sink=0, recent=1, far=4)
+    frames = [_pair(one, other, t) for t in range(6)]
+    for a, b in zip(play(memory, frames), play(Dense(AT_ONE_PLACE), frames), strict=True):
+        assert_close(a, b, **EXACT)
+    assert counts(memory) == [5, 5]
+
+
+def test_place_is_part_of_what_is_seen():
+    """The same key elsewhere in the picture is another thing; at another time it is not."""
+    here, there = arrow(0, 0, at=3), torch.tensor([[0.0, 3.0, 0.0]])
+    memory = alone()
+    play(memory, [here._replace(where=torch.tensor([[float(t), 0.0, 0.0]])) for t in range(4)])
+    assert counts(memory) == [3]
+    memory = alone()
+    play(memory, [here, here._replace(where=there), here])
+    assert counts(memory) == [1, 1]
+
+
+AT_ONE_PLACE = type(ROPE)((8, 0, 0), bases=(1e12, 1.0, 1.0))
+
+
+def _pair(one: Frame, other: Frame, time: int) -> Frame:
+    q, k, v = (torch.cat([getattr(one, x), getattr(other, x)], 2) for x in "qkv")
+    return Frame(q, k, v, torch.zeros(2, 3))
+
+
+# ---- making room
+
+
+def test_the_entry_seen_least_is_evicted():
+    """Room for two: a thing seen three times and one seen once; a third makes the second go."""
+    memory = alone(far=2)
+    told = [(0, 1, 0), (0, 1, 0), (0, 1, 0), (0, 5, 1), (0, 9, 2), (0, 0, 3), (50, 0, 3)]
+    frames = arrows(*told)
+    play(memory, frames[:-1])
+    output = memory.attend(*frames[-1])
+    assert memory.evicted.tolist() == [1]
+    assert_close(
+        output, read_entries(frames[6], [frames[5]], [(frames[2], 1.0, 3), (frames[4], 9.0, 1)]), **EXACT
+    )
+
+
+def test_an_entry_not_seen_for_long_is_evicted_sooner():
+    """With a half-life of half a frame, three times in the past is worth less than once just now."""
+    memory = alone(far=2, half_life=0.5)
+    frames = arrows((0, 1, 0), (0, 1, 0), (0, 1, 0), (0, 5, 1), (0, 9, 2), (0, 0, 3), (50, 0, 3))
+    play(memory, frames[:-1])
+    output = memory.attend(*frames[-1])
+    assert memory.evicted.tolist() == [3]
+    assert_close(
+        output, read_entries(frames[6], [frames[5]], [(frames[3], 5.0, 1), (frames[4], 9.0, 1)]), **EXACT
+    )
+
+
+def test_room_is_made_by_merging_what_is_alike():
+    """Two entries 30 degrees apart become one when a third thing needs room: nothing is lost."""
+    memory = alone(far=2, threshold=0.99, floor=0.8)
+    frames = arrows((0, 1, 0), (30, 5, 0), (0, 9, 1), (0, 0, 3), (50, 0, 3))
+    play(memory, frames[:-1])
+    output = memory.attend(*frames[-1])
+    assert memory.evicted.tolist() == [0]
+    assert_close(
+        output, read_entries(frames[4], [frames[3]], [(frames[1], 3.0, 2), (frames[2], 9.0, 1)]), **EXACT
+    )
+
+
+def test_room_is_made_by_evicting_what_is_not():
+    memory = alone(far=2, threshold=0.99, floor=0.9)
+    play(memory, arrows((0, 1, 0), (30, 5, 0), (0, 9, 1), (0, 0, 3)))
+    assert memory.evicted.tolist() == [1]
+    assert counts(memory) == [1, 1]
+
+
+def test_an_entry_that_a_token_joins_now_is_not_given_up():
+    """In one frame, one token joins the least entry and the other needs room: another one goes."""
+    frames = [
+        _two(t, *tokens)
+        for t, tokens in enumerate(
+            [(0, 1), (0, 1), (0, 2), (2, 3), (0, 0)]  # after (0, 2): counts 0: 3, 1: 2, 2: 1
+        )
+    ]
+    memory = TempCache(AT_ONE_PLACE, sink=0, recent=1, far=3)
+    play(memory, frames)
+    assert memory.evicted.tolist() == [2]  # thing 1, though 2 was seen once only
+    assert counts(memory) == [3, 2, 1]
+
+
+def _two(time: int, one: int, other: int) -> Frame:
+    return _pair(arrow(time, 0, at=one), arrow(time, 0, at=other), time)
