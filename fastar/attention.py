@@ -11,7 +11,7 @@ from torch import Tensor
 
 def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """Softmax attention, q [b, h, n, d] over k, v [b, h, m, d]; `bias` [b, m] joins every query's logit."""
-    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
         scores = scores + bias[:, None, None, :].to(scores.dtype)
     return scores.softmax(-1) @ v

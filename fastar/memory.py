@@ -1,12 +1,13 @@
-"""What one attention layer remembers of earlier frames, and how the present frame reads it.
+"""What a network remembers of earlier frames, and how each of its layers reads it.
 
 Two verbs instead of a mode flag: `attend` reads the past together with the frame's own keys and
 leaves the past alone, however often it is called; `commit` makes what `attend` saw last part of the
-past. A denoising pass attends; a clean pass attends and commits.
+past. A denoising pass attends; a clean pass attends and commits, layer after layer.
 
-Axes: b batch, h heads, n tokens of the present frame, d head width.
+Axes: l layers, b batch, h heads, n tokens of the present frame, d head width.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,27 +15,24 @@ import torch
 from torch import Tensor
 
 from .attention import attend
-from .rope import AxialRope, turn
+from .rope import AxialRope
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Tokens per layer now `kept` as entries, tokens ever `seen`, and the `bytes` held for them."""
+    """Tokens one layer now `kept` as entries, tokens it ever `seen`, and the `bytes` held by all layers."""
 
     kept: int
     seen: int
     bytes: int
 
-    def __add__(self, other: "Stats") -> "Stats":
-        return Stats(self.kept + other.kept, self.seen + other.seen, self.bytes + other.bytes)
-
 
 class Memory(Protocol):
-    """One layer's past. q and k come un-rotated, [b, h, n, d]; `where` [n, 3] are their (t, y, x)."""
+    """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, 3] are their (t, y, x)."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor: ...
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor: ...
 
-    def commit(self) -> None: ...
+    def commit(self, layer: int) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -51,7 +49,7 @@ class Remembering:
     _state: tuple[str, ...] = ()
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: _copy(getattr(self, name)) for name in self._state}
+        return {name: copy.deepcopy(getattr(self, name)) for name in self._state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if set(state) != set(self._state):
@@ -59,58 +57,66 @@ class Remembering:
                 f"This {type(self).__name__} memory was given the state of another kind: got {sorted(state)}, "
                 f"expected {sorted(self._state)}. Load it with the memory it was saved from."
             )
+        self.reset()
         for name, value in state.items():
-            setattr(self, name, _copy(value))
+            setattr(self, name, copy.deepcopy(value))
+
+    def reset(self) -> None:
+        raise NotImplementedError
 
     def _bytes(self) -> int:
-        held = (getattr(self, name) for name in self._state)
-        return sum(x.numel() * x.element_size() for x in held if isinstance(x, Tensor))
+        return sum(x.nbytes for name in self._state for x in _tensors(getattr(self, name)))
 
 
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, list):
+        return [x for x in value if isinstance(x, Tensor)]
+    return [value] if isinstance(value, Tensor) else []
 
 
 class Dense(Remembering):
     """Keep every token for ever: the definition that every other memory is measured against.
 
-    The buffer doubles when it is full, so a pass never copies the past; the present frame's keys sit
-    in its tail, where the next `attend` overwrites them and `commit` keeps them.
+    A layer's buffer doubles when it is full, so a pass never copies the past; the present frame's keys
+    sit in its tail, where the next `attend` overwrites them and `commit` keeps them.
     """
 
-    _state = ("keys", "values", "length")
+    _state = ("keys", "values", "lengths")
 
-    def __init__(self, rope: AxialRope) -> None:
-        self.rope = rope
+    def __init__(self, layers: int, rope: AxialRope) -> None:
+        self.layers, self.rope = layers, rope
         self.reset()
 
     def reset(self) -> None:
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-        self.length = 0
-        self._present = 0
+        self.keys: list[Tensor | None] = [None] * self.layers
+        self.values: list[Tensor | None] = [None] * self.layers
+        self.lengths = [0] * self.layers
+        self._present = [0] * self.layers
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
-        self._present = k.shape[-2]
-        end = self.length + self._present
-        keys, values = self._reserve(k, v, end)
-        angles = self.rope.angles(where)
-        keys[:, :, self.length : end] = turn(k, angles)
-        values[:, :, self.length : end] = v
-        return attend(turn(q, angles), keys[:, :, :end], values[:, :, :end])
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+        start = self.lengths[layer]
+        self._present[layer] = k.shape[-2]
+        end = start + k.shape[-2]
+        keys, values = self._reserve(layer, k, v, end)
+        keys[:, :, start:end] = self.rope(k, where)
+        values[:, :, start:end] = v
+        return attend(self.rope(q, where), keys[:, :, :end], values[:, :, :end])
 
-    def commit(self) -> None:
-        if not self._present:
+    def commit(self, layer: int) -> None:
+        if not self._present[layer]:
             raise RuntimeError("Nothing to commit: call attend with the frame to remember first.")
-        self.length += self._present
-        self._present = 0
+        self.lengths[layer] += self._present[layer]
+        self._present[layer] = 0
 
     def stats(self) -> Stats:
-        return Stats(self.length, self.length, self._bytes())
+        return Stats(self.lengths[-1], self.lengths[-1], self._bytes())
 
-    def _reserve(self, k: Tensor, v: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-        if self.keys is None or self.values is None:
-            self.keys, self.values = (torch.empty_like(x).repeat(1, 1, 16, 1) for x in (k, v))
-        while self.keys.shape[2] < tokens:
-            self.keys, self.values = (torch.cat([x, torch.empty_like(x)], 2) for x in (self.keys, self.values))
-        return self.keys, self.values
+    def _reserve(self, layer: int, k: Tensor, v: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+        keys, values = self.keys[layer], self.values[layer]
+        if keys is None or values is None:
+            b, h, n, d = k.shape
+            keys, values = k.new_empty(b, h, 16 * n, d), v.new_empty(b, h, 16 * n, d)
+        while keys.shape[2] < tokens:
+            keys, values = (torch.cat([x, torch.empty_like(x)], 2) for x in (keys, values))
+        self.keys[layer], self.values[layer] = keys, values
+        return keys, values

@@ -5,6 +5,8 @@ compares, because the same content at the same place is the same key at any time
 time, and no longer after it.
 """
 
+from collections import deque
+
 import torch
 from torch import Tensor
 
@@ -28,23 +30,33 @@ class AxialRope:
         self.width = sum(widths)
         self._rates = torch.zeros(3, self.width // 2, dtype=torch.float64)
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
+        self._tables: deque = deque(maxlen=8)
 
     def angles(self, where: Tensor) -> Tensor:
         """Positions [..., n, 3] to angles in radians [..., n, d/2]."""
         precision = torch.float32 if where.device.type == "mps" else torch.float64
-        self._rates = self._rates.to(where.device, precision)
-        return where.to(precision) @ self._rates
+        return where.to(precision) @ self._rates.to(where.device, precision)
 
     def __call__(self, x: Tensor, where: Tensor) -> Tensor:
-        return turn(x, self.angles(where))
+        return turn(x, *self._table(where, x.dtype, in_space=False))
 
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:
         """Rotate by row and column only, as if every token were at time 0."""
-        return turn(x, self.angles(torch.cat([torch.zeros_like(where[..., :1]), where[..., 1:]], -1)))
+        return turn(x, *self._table(where, x.dtype, in_space=True))
+
+    def _table(self, where: Tensor, dtype: torch.dtype, *, in_space: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines. The layers of a pass ask with the same tensor, so the last few are kept."""
+        for known, as_dtype, space, table in self._tables:
+            if known is where and as_dtype == dtype and space == in_space:
+                return table
+        still = torch.cat([torch.zeros_like(where[..., :1]), where[..., 1:]], -1) if in_space else where
+        angles = self.angles(still)
+        table = angles.cos().to(dtype), angles.sin().to(dtype)
+        self._tables.append((where, dtype, in_space, table))
+        return table
 
 
-def turn(x: Tensor, angles: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + d/2) of x [..., n, d] by angles [..., n, d/2]."""
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the pairs (i, i + d/2) of x [..., n, d] by angles given as cosines and sines [..., n, d/2]."""
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)

@@ -26,12 +26,16 @@ class TempCache(WindowSink):
     half_life  frames after which an entry that nothing joins counts half when room is needed
 
     Always: counts of the far entries + evicted + whole tokens == tokens seen.
+
+    What leaves the window is folded for all layers at once, when the first of them commits: the same few
+    operations serve them all. The others see it folded, not twice, until they commit in their turn.
     """
 
-    _state = (*WindowSink._state, "look", "looks", "far_look", "first_look", "mean", "count", "time", "evicted")
+    _state = (*WindowSink._state, "looks", "look", "first_look", "mean", "count", "time", "evicted")
 
     def __init__(
         self,
+        layers: int,
         rope: AxialRope,
         *,
         sink: int = 1,
@@ -43,134 +47,129 @@ class TempCache(WindowSink):
         half_life: float = 500.0,
     ) -> None:
         self.far, self.threshold, self.drift, self.floor, self.half_life = far, threshold, drift, floor, half_life
-        super().__init__(rope, sink=sink, recent=recent)
+        super().__init__(layers, rope, sink=sink, recent=recent)
 
     def reset(self) -> None:
         super().reset()
-        for name in ("look", "looks", "far_look", "first_look", "mean", "count", "time", "evicted"):
-            setattr(self, name, torch.empty(0))
+        nothing = torch.empty(0)
+        self.looks = nothing  # of the whole frames [l, b, slots, n, c]
+        # Of the far entries [l b, far, ...]: how the newest and the first key look, mean value, count, last frame.
+        self.look, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(5))
+        self.evicted = nothing  # tokens [l b]
 
     def stats(self) -> Stats:
         whole = super().stats()
         entries = int((self.count > 0).sum(-1).max()) if self.tokens else 0
         return Stats(whole.kept + entries, whole.seen, whole.bytes)
 
-    def _extra(self) -> int:
-        return self.far
+    def _room(self) -> int:
+        return self._whole + self.far
 
-    def _used(self) -> int:
-        left = max(0, self.frames - self.sink - self.recent)  # frames that went through the far memory
-        return super()._used() + min(self.far, left * self.tokens)
+    def _used(self, layer: int) -> int:
+        folded = max(0, self.committed[0] - self.sink - self.recent)  # frames
+        return super()._used(layer) + min(self.far, folded * self.tokens)
 
     def _allocate(self, k: Tensor) -> None:
         super()._allocate(k)
         b, h, n, d = k.shape
-        self.bias[:, self._whole :] = -torch.inf
         if self.far < n:
             raise ValueError(f"The far memory must hold at least one frame of {n} tokens, got far={self.far}.")
-        self.look = k.new_zeros(b, n, h * d)
-        self.looks = k.new_zeros(b, 1 + self.sink + self.recent, n, h * d)
-        self.far_look, self.first_look = (k.new_zeros(b, self.far, h * d) for _ in range(2))
-        wide = self.bias.dtype
-        self.mean = torch.zeros(b, h, self.far, d, device=k.device, dtype=wide)
-        self.count = torch.zeros(b, self.far, device=k.device, dtype=wide)
-        self.time = torch.full((b, self.far), -1, device=k.device, dtype=torch.long)
-        self.evicted = torch.zeros(b, device=k.device, dtype=wide)
+        rows, wide = self.layers * b, self.bias.dtype
+        self.bias[:, :, self._whole :] = -torch.inf
+        self.looks = k.new_zeros(self.layers, b, 1 + self.sink + self.recent, n, h * d)
+        self.look, self.first_look = (k.new_zeros(rows, self.far, h * d) for _ in range(2))
+        self.mean = torch.zeros(rows, self.far, h, d, device=k.device, dtype=wide)
+        self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
+        self.time = torch.full((rows, self.far), -1, device=k.device)
 
-    def _look(self, k: Tensor, where: Tensor) -> None:
-        """How the present keys look at their place at any time: [b, n, h * d], of unit length."""
+    def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
+        """Also how keys look at their place at any time: [b, n, h d], of unit length."""
+        super()._keep(layer, slot, k, where)
         turned = self.rope.in_space(k, where)
-        unit = turned / turned.norm(dim=-1, keepdim=True).clamp_min(1e-6)
-        self.look = unit.transpose(1, 2).flatten(2) * k.shape[1] ** -0.5
+        unit = turned * torch.rsqrt(turned.square().sum(-1, keepdim=True).clamp_min(1e-12) * k.shape[1])
+        self.looks[layer, :, slot.start // self.tokens] = unit.transpose(1, 2).flatten(2)
+        self.bias[layer, :, slot] = 0
 
-    def _keep(self, slot: int) -> None:
-        super()._keep(slot)
-        self.looks[:, slot] = self.look
-
-    def _leave(self, slot: int) -> None:
-        """Fold the oldest recent frame into the far memory."""
-        n = self.tokens
-        whole = slice(slot * n, (slot + 1) * n)
-        look, key, value = self.looks[:, slot], self.keys[:, :, whole], self.values[:, :, whole]
+    def _leave(self, slot: slice) -> None:
+        """Fold the oldest recent frame of every layer into its far memory."""
+        look = self.looks[:, :, slot.start // self.tokens].flatten(0, 1)
+        key, value = (x[:, :, :, slot].flatten(0, 1).transpose(1, 2) for x in (self.keys, self.values))
         joins, owner = self._match(look)
-        room = self._make_room(owner, joins)
+        room = self._least_worth(owner, joins)
+        wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
+        if self._used(0) >= self._whole + self.far:  # before that, the least worth are empty slots
+            self._empty(room, wanted)
         fresh = (~joins).cumsum(-1) - 1
-        entry = torch.where(joins, owner, room.gather(1, fresh.clamp_min(0)))
-        self._write(entry, joins, look, key, value)
+        self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
+        self.bias[:, :, slot] = -torch.inf
+        self.bias[:, :, self._whole :] = self.count.log().unflatten(0, (self.layers, -1))  # log 0: an empty slot
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
-        """Which tokens join an entry, and which entry [b, n]. An entry takes one token a frame, the most alike."""
-        alike = (look @ self.far_look.mT).masked_fill(self.count[:, None] == 0, -1.0)
+        """Which tokens join an entry, and which entry [r, n]. An entry takes one token a frame, the most alike."""
+        alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
         best, owner = alike.max(-1)
-        near_first = (look * _rows(self.first_look, owner)).sum(-1) >= self.drift
-        joins = (best >= self.threshold) & near_first
+        joins = (best >= self.threshold) & (self._from_first(look, owner) >= self.drift)
         claims = torch.where(joins, best, -torch.inf)
         rivals = (owner[:, :, None] == owner[:, None, :]) & joins[:, None, :]
         better = claims[:, None, :] > claims[:, :, None]
-        order = torch.arange(look.shape[1], device=look.device)
+        order = torch.arange(self.tokens, device=look.device)
         first_of_equals = (claims[:, None, :] == claims[:, :, None]) & (order[None, None, :] < order[None, :, None])
         return joins & ~(rivals & (better | first_of_equals)).any(-1), owner
 
-    def _make_room(self, owner: Tensor, joins: Tensor) -> Tensor:
-        """Entries [b, n] that new tokens may overwrite, their content merged into others or evicted.
-
-        Only as many as there are tokens that join nothing are emptied; the rest of the list is padding.
-        """
-        b, n = owner.shape
-        age = self.frames - self.time
+    def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
+        """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
+        age = self.committed[0] - self.time
         worth = torch.where(self.count > 0, self.count.clamp_min(1).log2() - age / self.half_life, -torch.inf)
-        worth = worth.scatter_reduce(1, owner, torch.where(joins, torch.inf, -torch.inf).to(worth.dtype), "amax")
-        victims = worth.topk(n, largest=False).indices
-        wanted = torch.arange(n, device=owner.device) < (~joins).sum(-1, keepdim=True)
-        held = self.count.gather(1, victims)
+        joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
+        worth = worth.scatter_reduce(1, owner, joined, "amax")
+        return worth.topk(self.tokens, largest=False).indices
+
+    def _empty(self, victims: Tensor, wanted: Tensor) -> None:
+        """Empty the `wanted` ones [r, n] of these entries: merged into the entry most alike, or evicted."""
+        held = torch.where(wanted, self.count.gather(1, victims), 0.0)
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
-
-        look = _rows(self.far_look, victims)
-        alike = (look @ self.far_look.mT).masked_fill(~stays[:, None], -1.0)
-        best, target = alike.max(-1)
-        merges = wanted & (held > 0) & (best >= self.floor)
-        merges &= (look * _rows(self.first_look, target)).sum(-1) >= self.floor
+        look = _rows(self.look, victims)
+        best, target = (look @ self.look.mT).masked_fill_(~stays[:, None], -1.0).max(-1)
+        merges = (best >= self.floor) & (self._from_first(look, target) >= self.floor)
         merges &= self.time.gather(1, target) >= self.time.gather(1, victims)  # the newer key represents both
 
         moved = torch.where(merges, held, 0.0)
-        total = self.count.scatter_add(1, target, moved)
-        weighted = self.mean * self.count[:, None, :, None]
-        index = target[:, None, :, None].expand(-1, *self.mean.shape[1:2], -1, self.mean.shape[-1])
-        weighted = weighted.scatter_add(2, index, _columns(self.mean, victims) * moved[:, None, :, None])
-        changed = torch.zeros_like(leaving).scatter_reduce(1, target, merges, "amax")
-        self.mean = torch.where(changed[:, None, :, None], weighted / total.clamp_min(1)[:, None, :, None], self.mean)
-        self.evicted = self.evicted + torch.where(wanted & ~merges, held, 0.0).sum(-1)
-        self.count = torch.where(leaving, 0.0, total)
-        return victims
+        self.count.masked_fill_(leaving, 0.0).scatter_add_(1, target, moved)
+        share = (moved / self.count.gather(1, target).clamp_min(1))[..., None, None]
+        shift = share * (_rows(self.mean, victims) - _rows(self.mean, target))
+        self.mean.index_put_(_at(target), shift, accumulate=True)  # exact also where several merge into one
+        self._put(self.values, target, _rows(self.mean, target))
+        self.evicted += (held - moved).sum(-1)
 
     def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
-        """Put each token [b, n] in its entry: the newest key, the mean value, one more in count."""
+        """Put each token [r, n] in its entry: the newest key, the mean value, one more in count."""
         before = torch.where(joins, self.count.gather(1, entry), 0.0)
-        old = _columns(self.mean, entry)
-        mean = torch.where(joins[:, None, :, None], old, 0.0)
-        mean = mean + (value.to(mean.dtype) - mean) / (before + 1)[:, None, :, None]
+        mean = torch.where(joins[..., None, None], _rows(self.mean, entry), 0.0)
+        mean += (value.to(mean.dtype) - mean) / (before + 1)[..., None, None]
 
-        rows = entry[..., None].expand(-1, -1, look.shape[-1])
-        self.first_look = self.first_look.scatter(
-            1, rows, torch.where(joins[..., None], _rows(self.first_look, entry), look)
-        )
-        self.far_look = self.far_look.scatter(1, rows, look)
-        columns = entry[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[-1])
-        self.mean = self.mean.scatter(2, columns, mean)
-        self.count = self.count.scatter(1, entry, before + 1)
-        self.time = self.time.scatter(1, entry, self.frames)
+        self.first_look[_at(entry)] = torch.where(joins[..., None], _rows(self.first_look, entry), look)
+        self.look[_at(entry)] = look
+        self.mean[_at(entry)] = mean
+        self.count.scatter_(1, entry, before + 1)
+        self.time.scatter_(1, entry, self.committed[0])
+        self._put(self.keys, entry, key)
+        self._put(self.values, entry, mean)
 
-        self.keys[:, :, self._whole :].scatter_(2, columns, key)
-        self.values[:, :, self._whole :] = self.mean.to(self.values.dtype)
-        self.bias[:, self._whole :] = self.count.log()  # log 0 = -inf: an empty slot
+    def _from_first(self, look: Tensor, entry: Tensor) -> Tensor:
+        """Cosine of looks [r, n, c] with the first key of their entries [r, n]."""
+        return (look * _rows(self.first_look, entry)).sum(-1)
+
+    def _put(self, buffer: Tensor, entry: Tensor, rows: Tensor) -> None:
+        """Write rows [r, n, h, d] to far entries [r, n] of the keys or values."""
+        buffer.flatten(0, 1)[:, :, self._whole :].transpose(1, 2)[_at(entry)] = rows.to(buffer.dtype)
+
+
+def _at(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Index [r, n] of the second axis, such that x[_at(index)] is [r, n, ...]."""
+    return torch.arange(len(index), device=index.device)[:, None], index
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """x [b, m, c] at index [b, n] -> [b, n, c]."""
-    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
-
-
-def _columns(x: Tensor, index: Tensor) -> Tensor:
-    """x [b, h, m, d] at index [b, n] -> [b, h, n, d]."""
-    return x.gather(2, index[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[-1]))
+    """x [r, m, ...] at index [r, n] -> [r, n, ...]."""
+    return x[_at(index)]

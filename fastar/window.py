@@ -5,90 +5,87 @@ from torch import Tensor
 
 from .attention import attend
 from .memory import Remembering, Stats
-from .rope import AxialRope, turn
+from .rope import AxialRope
 
 
 class WindowSink(Remembering):
     """Keep the first `sink` frames and the last `recent` frames whole.
 
     One buffer of fixed size holds, in this order, the present frame, the sink, a ring of recent frames
-    and whatever a subclass keeps beyond them, so that what is in use is always a prefix of it.
+    and whatever a subclass keeps beyond them, so that what is in use is always a prefix of it. A bias
+    of -inf marks what is not to be read.
     """
 
-    _state = ("keys", "values", "bias", "frames", "tokens")
+    _state = ("keys", "values", "bias", "committed", "tokens")
 
-    def __init__(self, rope: AxialRope, *, sink: int = 1, recent: int = 16) -> None:
+    def __init__(self, layers: int, rope: AxialRope, *, sink: int = 1, recent: int = 16) -> None:
         if sink < 0 or recent < 1:
             raise ValueError(f"A window needs sink >= 0 and recent >= 1 frames, got {sink} and {recent}.")
-        self.rope, self.sink, self.recent = rope, sink, recent
+        self.layers, self.rope, self.sink, self.recent = layers, rope, sink, recent
         self.reset()
 
     def reset(self) -> None:
-        self.keys: Tensor = torch.empty(0)
-        self.values: Tensor = torch.empty(0)
-        self.bias: Tensor = torch.empty(0)
-        self.frames = 0  # committed so far
+        self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, room]
+        self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
-        self._ready = False
+        self._present: list[tuple[Tensor, Tensor] | None] = [None] * self.layers  # k and where attend saw last
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         if not self.tokens:
             self._allocate(k)
         if k.shape[-2] != self.tokens:
             raise ValueError(f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it.")
-        angles = self.rope.angles(where)
-        self.keys[:, :, : self.tokens] = turn(k, angles)
-        self.values[:, :, : self.tokens] = v
-        self._ready = True
-        self._look(k, where)
-        used = self._used()
-        bias = self.bias[:, :used] if used > self._whole else None
-        return attend(turn(q, angles), self.keys[:, :, :used], self.values[:, :, :used], bias)
+        keys, values, bias = self.keys[layer], self.values[layer], self.bias[layer]
+        keys[:, :, : self.tokens] = self.rope(k, where)
+        values[:, :, : self.tokens] = v
+        self._present[layer] = k, where
+        used = self._used(layer)
+        read = bias[:, :used] if used > self._whole else None
+        return attend(self.rope(q, where), keys[:, :, :used], values[:, :, :used], read)
 
-    def commit(self) -> None:
-        if not self._ready:
+    def commit(self, layer: int) -> None:
+        present = self._present[layer]
+        if present is None:
             raise RuntimeError("Nothing to commit: call attend with the frame to remember first.")
-        self._ready = False
-        slot = self._slot(self.frames)
-        if self.frames >= self.sink + self.recent:
+        frame = self.committed[layer]
+        slot = self._slot(frame)
+        if layer == 0 and frame >= self.sink + self.recent:
             self._leave(slot)
-        self._keep(slot)
-        self.frames += 1
+        self._keep(layer, slot, *present)
+        self._present[layer] = None
+        self.committed[layer] += 1
 
     def stats(self) -> Stats:
-        kept = min(self.frames, self.sink + self.recent) * self.tokens
-        return Stats(kept, self.frames * self.tokens, self._bytes())
+        frames = self.committed[-1]
+        return Stats(min(frames, self.sink + self.recent) * self.tokens, frames * self.tokens, self._bytes())
 
-    def _slot(self, frame: int) -> int:
-        """Where in the buffer, counted in frames, the frame with this number is kept."""
-        return 1 + (frame if frame < self.sink else self.sink + (frame - self.sink) % self.recent)
+    def _slot(self, frame: int) -> slice:
+        """Where in the buffer the frame with this number is kept."""
+        slot = 1 + (frame if frame < self.sink else self.sink + (frame - self.sink) % self.recent)
+        return slice(slot * self.tokens, (slot + 1) * self.tokens)
 
     @property
     def _whole(self) -> int:
         """Tokens of the part that holds whole frames, the present one included."""
         return (1 + self.sink + self.recent) * self.tokens
 
-    def _used(self) -> int:
-        return (1 + min(self.frames, self.sink + self.recent)) * self.tokens
-
-    def _extra(self) -> int:
-        """Entries a subclass keeps beyond the whole frames."""
-        return 0
+    def _used(self, layer: int) -> int:
+        """Tokens of the buffer that a layer reads."""
+        return (1 + min(self.committed[layer], self.sink + self.recent)) * self.tokens
 
     def _allocate(self, k: Tensor) -> None:
         b, h, self.tokens, d = k.shape
-        room = self._whole + self._extra()
-        self.keys, self.values = (k.new_zeros(b, h, room, d) for _ in range(2))
-        self.bias = torch.zeros(b, room, device=k.device, dtype=torch.promote_types(k.dtype, torch.float32))
+        self.keys, self.values = (k.new_zeros(self.layers, b, h, self._room(), d) for _ in range(2))
+        wide = torch.promote_types(k.dtype, torch.float32)
+        self.bias = torch.zeros(self.layers, b, self._room(), device=k.device, dtype=wide)
 
-    def _look(self, k: Tensor, where: Tensor) -> None:
-        """What a subclass wants to know of the present frame before its keys are turned in time."""
+    def _room(self) -> int:
+        return self._whole
 
-    def _keep(self, slot: int) -> None:
-        """Move the present frame to a slot."""
-        n = self.tokens
-        for buffer in (self.keys, self.values):
-            buffer[:, :, slot * n : (slot + 1) * n] = buffer[:, :, :n]
+    def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
+        """Move the present frame, whose un-rotated keys are k, to a slot."""
+        for buffer in (self.keys[layer], self.values[layer]):
+            buffer[:, :, slot] = buffer[:, :, : self.tokens]
 
-    def _leave(self, slot: int) -> None:
-        """The frame in this slot is about to be overwritten."""
+    def _leave(self, slot: slice) -> None:
+        """The first layer is about to overwrite the frame in this slot; the others will follow."""

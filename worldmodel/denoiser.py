@@ -9,7 +9,7 @@ half-width branches summed into the first layers (LongVie 2, arXiv 2512.13604).
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,8 @@ from fastar.attention import attend
 from .actions import KEYS
 from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
 
-SelfAttention = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v) un-rotated [b, h, n, d] and positions [b or 1, n, 3] or [n, 3] -> [b, h, n, d]."""
+SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
+"""(q, k, v) un-rotated [b, h, f n, d], and where their tokens are, as it was given to `Denoiser` -> [b, h, f n, d]."""
 
 
 class Prompt(NamedTuple):
@@ -103,9 +103,9 @@ class Block(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(
-        self, x: Tensor, condition: Tensor, where: Tensor, prompt: tuple[Tensor, Tensor, Tensor], read: SelfAttention
+        self, x: Tensor, condition: Tensor, where: Any, prompt: tuple[Tensor, Tensor, Tensor], read: SelfAttention
     ) -> Tensor:
-        """x [b, f, n, width], condition [b, f, width], where [b or 1, f n, 3] or [f n, 3] -> like x."""
+        """x [b, f, n, width] and condition [b, f, width] -> like x."""
         frames = x.shape[1]
         shift1, scale1, gate1, shift2, scale2, gate2 = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
 
@@ -185,7 +185,7 @@ class Denoiser(nn.Module):
         x: Tensor,
         level: Tensor,
         keys: Tensor,
-        where: Tensor,
+        where: Any,
         prompt: Prompt,
         reads: Sequence[SelfAttention],
         controls: list[Tensor] | None = None,
@@ -194,7 +194,7 @@ class Denoiser(nn.Module):
 
         level    [b, f] noise level of each frame, 0 clean to 1 pure noise
         keys     [b, f, 9] pressed during the frame
-        where    [b or 1, f n, 3] or [f n, 3] positions, see `positions`
+        where    positions of the tokens in the form that `reads` take; see `positions`
         prompt   from `read_prompt`
         reads    self-attention, one per layer
         controls from `control`; computed from the keys when not given

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastar import Memory, Stats
+from fastar import AxialRope, Memory, Stats
 
 from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import Denoiser
@@ -22,26 +22,29 @@ from .diffusion import clean_of, noised
 from .vocabulary import Vocabulary
 
 
+MakeMemory = Callable[[int, AxialRope], Memory]
+
+
 class Recall:
     """Self-attention of one layer in play: every frame of the pass but the last is committed on the way."""
 
-    def __init__(self, memory: Memory, tokens: int) -> None:
-        self.memory, self.tokens = memory, tokens
+    def __init__(self, memory: Memory, layer: int) -> None:
+        self.memory, self.layer = memory, layer
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, where: Sequence[Tensor]) -> Tensor:
+        """q, k, v [b, h, f n, d]; `where` has the positions [n, 3] of each frame."""
         outputs = []
-        for start in range(0, q.shape[-2], self.tokens):
-            if start:
-                self.memory.commit()
-            frame = slice(start, start + self.tokens)
-            outputs.append(self.memory.attend(q[:, :, frame], k[:, :, frame], v[:, :, frame], where[frame]))
+        for i, frame in enumerate(zip(*(x.chunk(len(where), 2) for x in (q, k, v)), where, strict=True)):
+            if i:
+                self.memory.commit(self.layer)
+            outputs.append(self.memory.attend(self.layer, *frame))
         return torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
 
 
 class World:
-    """The world model with its memories, one per layer. Frames of a batch are independent games.
+    """The world model and its memory. Frames of a batch are independent games.
 
-    memory        makes one layer's memory
+    memory        makes the memory of so many layers with this rope, like the classes in `fastar.MEMORIES`
     levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
     context_level the level at which a finished frame is remembered
     """
@@ -51,7 +54,7 @@ class World:
         autoencoder: Autoencoder,
         denoiser: Denoiser,
         vocabulary: Vocabulary,
-        memory: Callable[[], Memory],
+        memory: MakeMemory,
         *,
         levels: Sequence[float] = (1.0,),
         context_level: float = 0.0,
@@ -68,10 +71,11 @@ class World:
         self._noise = torch.Generator(self.device)
         self.frame_index = 0
 
-    def use(self, memory: Callable[[], Memory]) -> None:
+    def use(self, memory: MakeMemory) -> None:
         """Forget everything and remember with another kind of memory from here on."""
-        self.memories = [memory() for _ in self.denoiser.blocks]
-        self._reads = [Recall(each, self.tokens) for each in self.memories]
+        layers = len(self.denoiser.blocks)
+        self.memory = memory(layers, self.denoiser.rope)
+        self._reads = [Recall(self.memory, layer) for layer in range(layers)]
 
     @torch.no_grad()
     def reset(self, frames: np.ndarray, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
@@ -84,8 +88,7 @@ class World:
     @torch.no_grad()
     def reset_latents(self, latents: Tensor, keys: Tensor, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
-        for memory in self.memories:
-            memory.reset()
+        self.memory.reset()
         self._noise.manual_seed(seed)
         self.frame_index = 0
         self.batch = latents.shape[0]
@@ -133,13 +136,12 @@ class World:
 
     def stats(self) -> Stats:
         """Tokens kept and seen by one layer, and the bytes of all layers."""
-        layers = [memory.stats() for memory in self.memories]
-        return Stats(max(s.kept for s in layers), layers[0].seen, sum(s.bytes for s in layers))
+        return self.memory.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next frame depends on besides the weights."""
         return {
-            "memories": [memory.state_dict() for memory in self.memories],
+            "memory": self.memory.state_dict(),
             "noise": self._noise.get_state(),
             "frame_index": self.frame_index,
             "batch": self.batch,
@@ -150,8 +152,7 @@ class World:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved moment, to the bit on the same machine."""
-        for memory, saved in zip(self.memories, state["memories"], strict=True):
-            memory.load_state_dict(saved)
+        self.memory.load_state_dict(state["memory"])
         self._noise.set_state(state["noise"])
         self.frame_index, self.batch = state["frame_index"], state["batch"]
         self._last, self._last_keys = state["last"].clone(), state["last_keys"].clone()
@@ -161,7 +162,7 @@ class World:
         """Velocity of frames [b, f, n, c] at times start, start + 1, ...; commits all but the last."""
         times = torch.arange(start, start + frames.shape[1], device=self.device)
         level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
-        where = self.denoiser.positions(times)
+        where = self.denoiser.positions(times).chunk(len(times))
         out = self.denoiser(frames.to(self.dtype), level, keys, where, self._prompt, self._reads)
         return out.float()
 

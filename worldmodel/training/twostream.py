@@ -38,7 +38,8 @@ class TwoStream:
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         """`where` are angles here, computed once for all layers."""
-        q, k = (turn(x, where[:, None]).to(v.dtype) for x in (q, k))
+        cos, sin = where[:, None].cos(), where[:, None].sin()
+        q, k = (turn(x, cos, sin).to(v.dtype) for x in (q, k))
         if isinstance(self.mask, Tensor):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
         return flex_attention(q, k, v, block_mask=self.mask)  # type: ignore[return-value]
