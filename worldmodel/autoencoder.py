@@ -81,7 +81,7 @@ class Autoencoder(nn.Module):
 
 
 class Critic(nn.Module):
-    """Patch discriminator: frames [n, 3, h, w] -> realness of each 8 x 8 neighbourhood [n, 1, h/8, w/8]."""
+    """Patch discriminator: frames [n, 3, h, w] -> realness of neighbourhoods [n, 1, h/8 + 1, w/8 + 1]."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

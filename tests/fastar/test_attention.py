@@ -25,7 +25,9 @@ def bias():
     return bias
 
 
-@pytest.mark.parametrize("dtype, atol", [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.03)])
+@pytest.mark.parametrize(
+    "dtype, atol", [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.03)]
+)
 @pytest.mark.parametrize("biased", [False, True])
 def test_fast_attention_is_the_definition(qkv, bias, dtype, atol, biased):
     bias = bias if biased else None
@@ -39,7 +41,9 @@ def test_the_definition_is_softmax(qkv, bias):
     q, k, v = qkv
     output = attend_reference(q, k, v, bias)
     for b, h, i in [(0, 0, 0), (1, 1, 4)]:
-        weights = [math.exp(float(q[b, h, i] @ k[b, h, j]) / WIDTH**0.5 + float(bias[b, j])) for j in range(KEYS)]
+        weights = [
+            math.exp(float(q[b, h, i] @ k[b, h, j]) / WIDTH**0.5 + float(bias[b, j])) for j in range(KEYS)
+        ]
         mean = sum(w * v[b, h, j] for j, w in enumerate(weights)) / sum(weights)
         assert_close(output[b, h, i], mean, **EXACT)
 
@@ -71,7 +75,10 @@ def test_without_the_log_count_merging_is_wrong(qkv):
 
 
 def test_merging_near_keys_costs_at_most_their_distance(qkv):
-    """Lemma 2. Keys within r of their entry move the output by at most (e^2e - 1) max|v|, e = |q| r / sqrt d."""
+    """Lemma 2. Keys within r of their entry move the output by at most (exp 2e - 1) max|v|, e = |q| r / sqrt d.
+
+    A logit moves by at most e, so a weight by a factor of at most exp 2e.
+    """
     q, k, v = qkv
     for r in (0.01, 0.1, 0.3):
         nudge = normal(*k.shape, seed=3)

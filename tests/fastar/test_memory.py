@@ -110,7 +110,9 @@ def test_the_state_of_another_kind_is_refused(source, target):
         return
     memory, other = MAKERS[target](), MAKERS[source]()
     play(other, film(2))
-    with pytest.raises(ValueError, match=f"This {type(memory).__name__} memory was given the state of another kind"):
+    with pytest.raises(
+        ValueError, match=f"This {type(memory).__name__} memory was given the state of another kind"
+    ):
         memory.load_state_dict(other.state_dict())
 
 

@@ -49,7 +49,9 @@ def test_every_pair_is_a_complex_number_that_turns():
     turned = rope(x, at)
     angles = [3.0, 3.0 * 100 ** (-2 / 4), 5.0, 2.0]
     for i, angle in enumerate(angles):
-        number = torch.complex(x[0, i], x[0, i + 4]) * torch.exp(torch.tensor(1j * angle, dtype=torch.complex128))
+        number = torch.complex(x[0, i], x[0, i + 4]) * torch.exp(
+            torch.tensor(1j * angle, dtype=torch.complex128)
+        )
         assert_close(torch.complex(turned[0, i], turned[0, i + 4]), number, **EXACT)
 
 
@@ -57,7 +59,9 @@ def test_late_times_stay_exact():
     """An hour at 17.5 frames a second: float32 angles would be off by .004 radians there, doubles are not."""
     q, k = normal(2, 6, WIDTH).float()
     late = where(63_000)
-    assert_close(ROPE(q, late) @ ROPE(k, late).mT, ROPE(q, where(0)) @ ROPE(k, where(0)).mT, rtol=0, atol=1e-5)
+    assert_close(
+        ROPE(q, late) @ ROPE(k, late).mT, ROPE(q, where(0)) @ ROPE(k, where(0)).mT, rtol=0, atol=1e-5
+    )
 
 
 def test_odd_widths_are_refused():

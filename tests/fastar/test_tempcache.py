@@ -4,7 +4,19 @@ import math
 
 import pytest
 import torch
-from frames import HEADS, ROPE, TIMELESS, TOKENS, WIDTH, Frame, film, normal, play, playing, softmax_over, where
+from frames import (
+    HEADS,
+    ROPE,
+    TIMELESS,
+    TOKENS,
+    WIDTH,
+    Frame,
+    film,
+    normal,
+    play,
+    playing,
+    where,
+)
 from torch.testing import assert_close
 
 from fastar import Dense, TempCache, WindowSink
@@ -106,7 +118,10 @@ def test_sink_and_window_are_never_merged_or_evicted(sink, recent):
 
     Channel 0 says the share: its values are 1 where they are not 0.
     """
-    cache, window = TempCache(ROPE, sink=sink, recent=recent, far=16), WindowSink(ROPE, sink=sink, recent=recent)
+    cache, window = (
+        TempCache(ROPE, sink=sink, recent=recent, far=16),
+        WindowSink(ROPE, sink=sink, recent=recent),
+    )
     frames = film(20, stay=0.8)
     for t, frame in enumerate(frames):
         whole = t < sink or t >= len(frames) - 1 - recent
