@@ -4,9 +4,7 @@ Nothing else in app knows how a world is loaded. torch is imported here and only
 window opens, and a wrong flag is told, without waiting for it.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +50,8 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     """The world model of these settings; adds what it found out about weights and machine to `facts`."""
     report("waking up torch")
     import torch
+
+    from worldmodel.checkpoint import load_weights
     from worldmodel.load import load_world
 
     from .device import pick_device, pick_dtype
@@ -60,14 +60,13 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     device = pick_device(cfg.device)
     dtype = pick_dtype(cfg.dtype, device)
     report("loading weights")
-    weights = shipped(cfg.weights)
     memories = OmegaConf.to_container(cfg.memories)
-    how = {"steps": cfg.steps, "device": device, "dtype": dtype, "seed": cfg.seed}
+    weights = load_weights(shipped(cfg.weights))
     try:
-        world = load_world(weights, cfg.memory, memories, **how)
+        world = load_world(weights, cfg.memory, memories, steps=cfg.steps, device=device, dtype=dtype)
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
-    facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=digest(weights))
+    facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)
     return Solo(world, cfg.memory)
 
 
@@ -82,12 +81,3 @@ def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
     if not openings:
         raise WeightsError(f"No opening scenes in {weights}: a fresh clone has some; or set weights=FOLDER.")
     return openings
-
-
-def digest(weights: Path) -> str:
-    """One SHA-256 over every file of weights, so that a recording names what dreamt it."""
-    total = hashlib.sha256()
-    for path in sorted(weights.rglob("*.safetensors")):
-        with open(path, "rb") as stream:
-            total.update(hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()

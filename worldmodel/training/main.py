@@ -99,7 +99,7 @@ def _stages(plan: Plan, device: torch.device) -> None:
     returns = (library.earlier >= 0).mean()
     print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} with an earlier view", flush=True)
 
-    def export(name: str, network: Denoiser, levels: list[float]) -> None:
+    def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
         if rank() == 0:
             about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=asdict(plan))
             save_weights(folder / name, autoencoder, network, vocabulary, about)
@@ -107,10 +107,11 @@ def _stages(plan: Plan, device: torch.device) -> None:
     if "flow" in plan.stages and not _done(folder, "flow", network):
         result = train_flow(library, autoencoder, network, folder, **plan.flow)
         _finish(folder, "flow", result)
-        export("base", result, [1.0, 0.857, 0.667, 0.4])
+        export("base", result, {"4": [1.0, 0.857, 0.667, 0.4]})
         network.load_state_dict(result.state_dict())
     if "adversarial" in plan.stages:
-        export("weights", train_adversarial(library, network, folder, **plan.adversarial), [1.0])
+        levels = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
+        export("weights", train_adversarial(library, network, folder, **plan.adversarial), levels)
 
 
 def _done(folder: Path, stage: str, module: nn.Module) -> bool:
