@@ -1,4 +1,4 @@
-"""Memory that nobody wrote is NaN here, so that reading it shows. The shapes are too small for two threads."""
+"""Memory that nobody wrote is NaN here, so that reading it shows. The shapes are too small for threads."""
 
 import pytest
 import torch

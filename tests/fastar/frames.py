@@ -13,9 +13,9 @@ ROPE = AxialRope((4, 2, 2))
 TIMELESS = AxialRope((0, 4, 4))  # does not turn in time, so equal keys stay equal
 
 MAKERS = {
-    "dense": lambda: Dense(ROPE),
-    "window_sink": lambda: WindowSink(ROPE, sink=1, recent=2),
-    "tempcache": lambda: TempCache(ROPE, sink=1, recent=2, far=16),
+    "dense": lambda layers=1: Dense(layers, ROPE),
+    "window_sink": lambda layers=1: WindowSink(layers, ROPE, sink=1, recent=2),
+    "tempcache": lambda layers=1: TempCache(layers, ROPE, sink=1, recent=2, far=16),
 }
 
 
@@ -56,8 +56,8 @@ def play(memory: Memory, frames: list[Frame]) -> list[Tensor]:
 def playing(memory: Memory, frames: list[Frame]) -> Iterator[Tensor]:
     """Attend and commit, frame by frame; the state may be looked at between the outputs."""
     for frame in frames:
-        output = memory.attend(*frame)
-        memory.commit()
+        output = memory.attend(0, *frame)
+        memory.commit(0)
         yield output
 
 

@@ -75,9 +75,9 @@ def test_without_the_log_count_merging_is_wrong(qkv):
 
 
 def test_merging_near_keys_costs_at_most_their_distance(qkv):
-    """Lemma 2. Keys within r of their entry move the output by at most (exp 2e - 1) max|v|, e = |q| r / sqrt d.
+    """Lemma 2. Keys within r of their entry move the output by at most (exp 2e - 1) max|v|.
 
-    A logit moves by at most e, so a weight by a factor of at most exp 2e.
+    With e = |q| r / sqrt d, a logit moves by at most e, so a weight by a factor of at most exp 2e.
     """
     q, k, v = qkv
     for r in (0.01, 0.1, 0.3):

@@ -19,13 +19,13 @@ def test_attend_leaves_the_past_alone(make):
     frames, others = film(14), film(14, seed=1)
     once, often = make(), make()
     for frame, other in zip(frames, others, strict=True):
-        expected = once.attend(*frame)
+        expected = once.attend(0, *frame)
         for noise in (other, frame, other):
-            often.attend(*noise)
-        assert torch.equal(often.attend(*frame), expected)
-        assert torch.equal(often.attend(*frame), expected)
-        once.commit()
-        often.commit()
+            often.attend(0, *noise)
+        assert torch.equal(often.attend(0, *frame), expected)
+        assert torch.equal(often.attend(0, *frame), expected)
+        once.commit(0)
+        often.commit(0)
     assert once.stats() == often.stats()
 
 
@@ -33,26 +33,26 @@ def test_attend_leaves_the_past_alone(make):
 def test_commit_keeps_what_attend_saw_last(make):
     first, second, third = film(3)
     memory, other = make(), make()
-    memory.attend(*second)
-    memory.attend(*first)
-    memory.commit()
-    other.attend(*first)
-    other.commit()
-    assert torch.equal(memory.attend(*third), other.attend(*third))
+    memory.attend(0, *second)
+    memory.attend(0, *first)
+    memory.commit(0)
+    other.attend(0, *first)
+    other.commit(0)
+    assert torch.equal(memory.attend(0, *third), other.attend(0, *third))
     other.reset()
-    other.attend(*second)
-    other.commit()
-    assert not torch.allclose(memory.attend(*third), other.attend(*third))
+    other.attend(0, *second)
+    other.commit(0)
+    assert not torch.allclose(memory.attend(0, *third), other.attend(0, *third))
 
 
 @each_memory
 def test_commit_without_attend_is_refused(make):
     memory = make()
     with pytest.raises(RuntimeError, match="Nothing to commit: call attend"):
-        memory.commit()
+        memory.commit(0)
     play(memory, film(2))
     with pytest.raises(RuntimeError, match="Nothing to commit"):
-        memory.commit()
+        memory.commit(0)
 
 
 @each_memory
@@ -60,10 +60,10 @@ def test_what_a_loaded_memory_attended_to_before_is_not_committed(make):
     memory = make()
     play(memory, film(3))
     state = memory.state_dict()
-    memory.attend(*film(1)[0])
+    memory.attend(0, *film(1)[0])
     memory.load_state_dict(state)
     with pytest.raises(RuntimeError, match="Nothing to commit"):
-        memory.commit()
+        memory.commit(0)
 
 
 @each_memory
@@ -127,6 +127,30 @@ def test_games_of_a_batch_are_independent(make):
 
 
 @each_memory
+def test_layers_are_independent(make):
+    """A memory of three layers is three memories of one."""
+    films = [film(16, seed=layer) for layer in range(3)]
+    together, alone = make(3), [make() for _ in films]
+    for frames in zip(*films, strict=True):
+        for layer, (frame, own) in enumerate(zip(frames, alone, strict=True)):
+            assert_close(together.attend(layer, *frame), own.attend(0, *frame), **EXACT)
+            own.commit(0)
+        for layer in range(3):
+            together.commit(layer)
+
+
+@each_memory
+def test_a_layer_may_run_ahead_of_the_next(make):
+    """A pass over many frames takes them all through the first layer before the second sees any."""
+    films = [film(16, seed=layer) for layer in range(2)]
+    together = make(2)
+    for layer, frames in enumerate(films):
+        for frame, expected in zip(frames, play(make(), frames), strict=True):
+            assert_close(together.attend(layer, *frame), expected, **EXACT)
+            together.commit(layer)
+
+
+@each_memory
 def test_stats_count_tokens(make):
     memory = make()
     for i, _ in enumerate(playing(memory, film(14)), 1):
@@ -141,7 +165,7 @@ def test_stats_count_tokens(make):
 def test_dense_is_softmax_over_everything():
     """Also while its buffer grows, which happens twice here: no memory nobody wrote is ever read."""
     frames = film(40)
-    for i, output in enumerate(play(Dense(ROPE), frames)):
+    for i, output in enumerate(play(Dense(1, ROPE), frames)):
         assert_close(output, softmax_over(frames[i], frames[:i], ROPE), **EXACT)
 
 
@@ -149,30 +173,30 @@ def test_dense_takes_passes_of_any_size():
     """Three frames in one pass read each other both ways; the next pass reads all of them."""
     frames = film(4)
     pair = [torch.cat([getattr(frame, x) for frame in frames[:3]], 2) for x in "qkv"]
-    memory = Dense(ROPE)
-    memory.attend(*pair, torch.cat([frame.where for frame in frames[:3]]))
-    memory.commit()
-    assert_close(memory.attend(*frames[3]), softmax_over(frames[3], frames[:3], ROPE), **EXACT)
+    memory = Dense(1, ROPE)
+    memory.attend(0, *pair, torch.cat([frame.where for frame in frames[:3]]))
+    memory.commit(0)
+    assert_close(memory.attend(0, *frames[3]), softmax_over(frames[3], frames[:3], ROPE), **EXACT)
 
 
 @pytest.mark.parametrize("sink, recent", [(1, 2), (0, 3), (2, 1), (3, 5)])
 def test_window_sink_is_dense_over_its_frames(sink, recent):
     frames = film(14)
-    for i, output in enumerate(play(WindowSink(ROPE, sink=sink, recent=recent), frames)):
+    for i, output in enumerate(play(WindowSink(1, ROPE, sink=sink, recent=recent), frames)):
         kept = [frame for t, frame in enumerate(frames[:i]) if t < sink or t >= i - recent]
         assert_close(output, softmax_over(frames[i], kept, ROPE), **EXACT)
 
 
 def test_window_sink_is_dense_until_it_is_full_and_not_after():
     frames = film(6)
-    dense, window = play(Dense(ROPE), frames), play(WindowSink(ROPE, sink=1, recent=3), frames)
+    dense, window = play(Dense(1, ROPE), frames), play(WindowSink(1, ROPE, sink=1, recent=3), frames)
     for a, b in zip(dense[:5], window[:5], strict=True):
         assert_close(a, b, **EXACT)
     assert not torch.allclose(dense[5], window[5])
 
 
 def test_a_full_window_stays_as_large_as_it_is():
-    memory = WindowSink(ROPE, sink=1, recent=2)
+    memory = WindowSink(1, ROPE, sink=1, recent=2)
     held = [memory.stats() for _ in playing(memory, film(12))]
     assert len({(stats.kept, stats.bytes) for stats in held[3:]}) == 1
     assert held[-1].kept == 3 * TOKENS
@@ -184,10 +208,10 @@ def test_frames_of_another_size_are_refused(name):
     play(memory, film(1))
     q, k, v, where = film(1)[0]
     with pytest.raises(ValueError, match="holds frames of 6 tokens but was given 5"):
-        memory.attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], where[:5])
+        memory.attend(0, q[:, :, :5], k[:, :, :5], v[:, :, :5], where[:5])
 
 
 @pytest.mark.parametrize("sizes", [{"sink": -1}, {"recent": 0}])
 def test_a_window_without_frames_is_refused(sizes):
     with pytest.raises(ValueError, match="sink >= 0 and recent >= 1"):
-        WindowSink(ROPE, **sizes)
+        WindowSink(1, ROPE, **sizes)

@@ -61,12 +61,12 @@ def read_entries(now: Frame, whole: list[Frame], entries: list[tuple[Frame, floa
 
 def counts(memory: TempCache) -> list[int]:
     """How many tokens each live far entry of the first game stands for, the largest first."""
-    return sorted((int(m) for m in memory.counts[0] if m > 0), reverse=True)
+    return sorted((int(m) for m in memory.count[0] if m > 0), reverse=True)
 
 
 def alone(**options) -> TempCache:
     """Remembers one frame of one token whole; everything before it is far."""
-    return TempCache(ROPE, **({"sink": 0, "recent": 1, "far": 8} | options))
+    return TempCache(1, ROPE, **({"sink": 0, "recent": 1, "far": 8} | options))
 
 
 # ---- exactness
@@ -74,8 +74,8 @@ def alone(**options) -> TempCache:
 
 def test_a_static_scene_is_remembered_exactly():
     """Lemma 5.1. Equal keys make one entry with log m and the mean value: the same as all of them."""
-    memory, frames = TempCache(TIMELESS, sink=1, recent=2, far=2 * TOKENS), still_life(20)
-    for a, b in zip(play(memory, frames), play(Dense(TIMELESS), frames), strict=True):
+    memory, frames = TempCache(1, TIMELESS, sink=1, recent=2, far=2 * TOKENS), still_life(20)
+    for a, b in zip(play(memory, frames), play(Dense(1, TIMELESS), frames), strict=True):
         assert_close(a, b, **EXACT)
     assert counts(memory) == [17] * TOKENS
 
@@ -83,15 +83,18 @@ def test_a_static_scene_is_remembered_exactly():
 def test_a_static_scene_under_a_turn_in_time_is_not_exact():
     """The newest key represents the others, which were turned less: that is what merging costs."""
     frames = still_life(20)
-    a, b = play(TempCache(ROPE, sink=1, recent=2, far=2 * TOKENS), frames)[-1], play(Dense(ROPE), frames)[-1]
+    a, b = (
+        play(TempCache(1, ROPE, sink=1, recent=2, far=2 * TOKENS), frames)[-1],
+        play(Dense(1, ROPE), frames)[-1],
+    )
     assert 1e-3 < (a - b).abs().max() < 1
 
 
 @pytest.mark.parametrize("sink, recent", [(1, 2), (0, 1), (2, 3)])
 def test_where_nothing_merges_it_is_dense(sink, recent):
     frames = film(14)
-    memory = TempCache(ROPE, sink=sink, recent=recent, far=14 * TOKENS, **NOTHING_MERGES)
-    for a, b in zip(play(memory, frames), play(Dense(ROPE), frames), strict=True):
+    memory = TempCache(1, ROPE, sink=sink, recent=recent, far=14 * TOKENS, **NOTHING_MERGES)
+    for a, b in zip(play(memory, frames), play(Dense(1, ROPE), frames), strict=True):
         assert_close(a, b, **EXACT)
 
 
@@ -99,14 +102,14 @@ def test_where_nothing_merges_it_is_dense(sink, recent):
 def test_a_budget_hardly_used_is_read_in_full(far):
     """Wherever in a large far memory a token is put, the next frame reads it."""
     frames = film(8)
-    memory = TempCache(ROPE, sink=0, recent=1, far=far, **NOTHING_MERGES)
-    assert_close(play(memory, frames)[-1], play(Dense(ROPE), frames)[-1], **EXACT)
+    memory = TempCache(1, ROPE, sink=0, recent=1, far=far, **NOTHING_MERGES)
+    assert_close(play(memory, frames)[-1], play(Dense(1, ROPE), frames)[-1], **EXACT)
 
 
 def test_a_full_budget_is_dense_no_more():
     frames = film(14)
-    memory = TempCache(ROPE, sink=1, recent=2, far=6 * TOKENS, **NOTHING_MERGES)
-    pairs = list(zip(play(memory, frames), play(Dense(ROPE), frames), strict=True))
+    memory = TempCache(1, ROPE, sink=1, recent=2, far=6 * TOKENS, **NOTHING_MERGES)
+    pairs = list(zip(play(memory, frames), play(Dense(1, ROPE), frames), strict=True))
     for a, b in pairs[:10]:
         assert_close(a, b, **EXACT)
     assert not torch.allclose(*pairs[10])
@@ -119,8 +122,8 @@ def test_sink_and_window_are_never_merged_or_evicted(sink, recent):
     Channel 0 says the share: its values are 1 where they are not 0.
     """
     cache, window = (
-        TempCache(ROPE, sink=sink, recent=recent, far=16),
-        WindowSink(ROPE, sink=sink, recent=recent),
+        TempCache(1, ROPE, sink=sink, recent=recent, far=16),
+        WindowSink(1, ROPE, sink=sink, recent=recent),
     )
     frames = film(20, stay=0.8)
     for t, frame in enumerate(frames):
@@ -140,26 +143,26 @@ def test_sink_and_window_are_never_merged_or_evicted(sink, recent):
 @pytest.mark.parametrize("far", [TOKENS, 16, 3 * TOKENS])
 def test_every_token_seen_is_accounted_for(seed, stay, far):
     """Counts of far entries + evicted + whole tokens == tokens seen; and the budget holds, always."""
-    memory = TempCache(ROPE, sink=1, recent=2, far=far, floor=0.3)
+    memory = TempCache(1, ROPE, sink=1, recent=2, far=far, floor=0.3)
     for i, _ in enumerate(playing(memory, film(20, seed=seed, stay=stay)), 1):
         whole = min(i, 3) * TOKENS
-        assert (memory.counts.sum(-1) + memory.evicted + whole == i * TOKENS).all()
-        assert ((memory.counts > 0).sum(-1) <= far).all()
+        assert (memory.count.sum(-1) + memory.evicted + whole == i * TOKENS).all()
+        assert ((memory.count > 0).sum(-1) <= far).all()
         assert memory.stats().seen == i * TOKENS
         assert memory.stats().kept <= whole + far
 
 
 @pytest.mark.parametrize("stay", [0.0, 0.95])
 def test_a_full_memory_stays_as_large_as_it_is(stay):
-    memory = TempCache(ROPE, sink=1, recent=2, far=16)
+    memory = TempCache(1, ROPE, sink=1, recent=2, far=16)
     held = [memory.stats().bytes for _ in playing(memory, film(20, stay=stay))]
     assert len(set(held)) == 1
 
 
 def test_a_budget_below_one_frame_is_refused():
-    memory = TempCache(ROPE, far=TOKENS - 1)
+    memory = TempCache(1, ROPE, far=TOKENS - 1)
     with pytest.raises(ValueError, match="at least one frame of 6 tokens, got far=5"):
-        memory.attend(*film(1)[0])
+        memory.attend(0, *film(1)[0])
 
 
 @pytest.mark.parametrize("threshold", [0.9, 0.3])
@@ -168,7 +171,7 @@ def test_the_order_of_tokens_and_entries_means_nothing(threshold):
     frames = film(12, stay=0.8)
     order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(0))
     mixed = [Frame(q[:, :, order], k[:, :, order], v[:, :, order], at[order]) for q, k, v, at in frames]
-    memories = [TempCache(ROPE, sink=1, recent=2, far=12 * TOKENS, threshold=threshold) for _ in range(2)]
+    memories = [TempCache(1, ROPE, sink=1, recent=2, far=12 * TOKENS, threshold=threshold) for _ in range(2)]
     for a, b in zip(play(memories[0], frames), play(memories[1], mixed), strict=True):
         assert_close(a[:, :, order], b, **EXACT)
     assert counts(memories[0]) == counts(memories[1]) != [1] * 8 * TOKENS
@@ -205,9 +208,9 @@ def test_the_drift_guard_splits_what_turns_slowly():
 def test_an_entry_takes_one_token_a_frame():
     """Two tokens of a frame are two things, however alike; the more alike joins, the other is new."""
     one, other = arrow(0, 0, 1.0), arrow(0, 3, 2.0)
-    memory = TempCache(AT_ONE_PLACE, sink=0, recent=1, far=4)
+    memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=4)
     frames = [_pair(one, other, t) for t in range(6)]
-    for a, b in zip(play(memory, frames), play(Dense(AT_ONE_PLACE), frames), strict=True):
+    for a, b in zip(play(memory, frames), play(Dense(1, AT_ONE_PLACE), frames), strict=True):
         assert_close(a, b, **EXACT)
     assert counts(memory) == [5, 5]
 
@@ -240,7 +243,7 @@ def test_the_entry_seen_least_is_evicted():
     told = [(0, 1, 0), (0, 1, 0), (0, 1, 0), (0, 5, 1), (0, 9, 2), (0, 0, 3), (50, 0, 3)]
     frames = arrows(*told)
     play(memory, frames[:-1])
-    output = memory.attend(*frames[-1])
+    output = memory.attend(0, *frames[-1])
     assert memory.evicted.tolist() == [1]
     assert_close(
         output, read_entries(frames[6], [frames[5]], [(frames[2], 1.0, 3), (frames[4], 9.0, 1)]), **EXACT
@@ -252,7 +255,7 @@ def test_an_entry_not_seen_for_long_is_evicted_sooner():
     memory = alone(far=2, half_life=0.5)
     frames = arrows((0, 1, 0), (0, 1, 0), (0, 1, 0), (0, 5, 1), (0, 9, 2), (0, 0, 3), (50, 0, 3))
     play(memory, frames[:-1])
-    output = memory.attend(*frames[-1])
+    output = memory.attend(0, *frames[-1])
     assert memory.evicted.tolist() == [3]
     assert_close(
         output, read_entries(frames[6], [frames[5]], [(frames[3], 5.0, 1), (frames[4], 9.0, 1)]), **EXACT
@@ -264,7 +267,7 @@ def test_room_is_made_by_merging_what_is_alike():
     memory = alone(far=2, threshold=0.99, floor=0.8)
     frames = arrows((0, 1, 0), (30, 5, 0), (0, 9, 1), (0, 0, 3), (50, 0, 3))
     play(memory, frames[:-1])
-    output = memory.attend(*frames[-1])
+    output = memory.attend(0, *frames[-1])
     assert memory.evicted.tolist() == [0]
     assert_close(
         output, read_entries(frames[4], [frames[3]], [(frames[1], 3.0, 2), (frames[2], 9.0, 1)]), **EXACT
@@ -286,7 +289,7 @@ def test_an_entry_that_a_token_joins_now_is_not_given_up():
             [(0, 1), (0, 1), (0, 2), (2, 3), (0, 0)]  # after (0, 2): counts 0: 3, 1: 2, 2: 1
         )
     ]
-    memory = TempCache(AT_ONE_PLACE, sink=0, recent=1, far=3)
+    memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=3)
     play(memory, frames)
     assert memory.evicted.tolist() == [2]  # thing 1, though 2 was seen once only
     assert counts(memory) == [3, 2, 1]
