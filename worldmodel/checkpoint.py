@@ -65,7 +65,10 @@ def load_weights(folder: Path) -> Weights:
     path = folder / MANIFEST
     if not path.exists():
         raise WeightsError(f"No weights at {path}. `python run.py train` makes them; `git checkout -- assets` restores ours.")
-    manifest = json.loads(path.read_text())
+    try:
+        manifest = json.loads(path.read_text())
+    except ValueError as error:
+        raise WeightsError(f"{path} cannot be read ({error}). Restore it with `git checkout -- {folder}`.") from None
     tensors: dict[str, dict[str, Tensor]] = {"autoencoder": {}, "denoiser": {}}
     for name, expected in manifest["files"].items():
         shard = folder / name

@@ -38,15 +38,17 @@ def autoencoder(seed: int = 0) -> Autoencoder:
 
 
 MEMORIES = {
-    "dense": lambda rope: Dense(rope),
-    "window_sink": lambda rope: WindowSink(rope, sink=1, recent=2),
-    "tempcache": lambda rope: TempCache(rope, sink=1, recent=2, far=20, threshold=0.5, drift=0.0),
+    "dense": Dense,
+    "window_sink": lambda layers, rope: WindowSink(layers, rope, sink=1, recent=2),
+    "tempcache": lambda layers, rope: TempCache(
+        layers, rope, sink=1, recent=2, far=20, threshold=0.5, drift=0.0
+    ),
 }
 
 
 def world(memory: str = "dense", network: Denoiser | None = None, **options) -> World:
     network = network or denoiser()
-    return World(autoencoder(), network, VOCABULARY, lambda: MEMORIES[memory](network.rope), **options)
+    return World(autoencoder(), network, VOCABULARY, MEMORIES[memory], **options)
 
 
 def clip(frames: int, *, batch: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,149 @@
+"""The network: what it starts as, and what each of its inputs may reach."""
+
+import pytest
+import torch
+from tiny import CHANNELS, DENOISER, GRID, TOKENS, VOCABULARY, clip, denoiser
+from torch.testing import assert_close
+
+from fastar import Dense
+from fastar.attention import attend
+from worldmodel.denoiser import Denoiser, Prompt
+from worldmodel.vocabulary import pad
+from worldmodel.world import Recall
+
+CLOSE = dict(rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def network():
+    return denoiser()
+
+
+def prompt(network: Denoiser, *texts: str, length: int = 1) -> Prompt:
+    return network.read_prompt(pad([VOCABULARY.indices(text) for text in texts], length))
+
+
+@torch.no_grad()
+def run(network, latents, keys, *, level=0.5, texts=("red room", "stone"), prompts=None, **options):
+    """A pass over all frames, each reading the ones before it, as in play."""
+    b, f = latents.shape[:2]
+    memory = Dense(DENOISER["depth"], network.rope)
+    reads = [Recall(memory, layer) for layer in range(DENOISER["depth"])]
+    where = network.positions(torch.arange(f)).chunk(f)
+    levels = torch.full((b, f), level)
+    return network(latents, levels, keys, where, prompts or prompt(network, *texts), reads, **options)
+
+
+def test_a_velocity_has_the_shape_of_its_frames(network):
+    latents, keys = clip(3)
+    assert run(network, latents, keys).shape == latents.shape
+
+
+def test_a_frame_does_not_see_later_frames(network):
+    latents, keys = clip(4)
+    later, later_keys = latents.clone(), keys.clone()
+    later[:, 2:], later_keys[:, 2:] = 0, 1
+    a, b = run(network, latents, keys), run(network, later, later_keys)
+    assert_close(a[:, :2], b[:, :2], **CLOSE)
+    assert not torch.allclose(a[:, 2:], b[:, 2:])
+
+
+@pytest.mark.parametrize("changed", ["latents", "keys", "level", "prompt"])
+def test_a_frame_sees_its_own_and_earlier_inputs(network, changed):
+    latents, keys = clip(3)
+    before = run(network, latents, keys)
+    match changed:
+        case "latents":
+            after = run(network, torch.cat([latents[:, :1] + 1, latents[:, 1:]], 1), keys)
+        case "keys":
+            after = run(network, latents, torch.cat([1 - keys[:, :1], keys[:, 1:]], 1))
+        case "level":
+            after = run(network, latents, keys, level=0.6)
+        case "prompt":
+            after = run(network, latents, keys, texts=("dark room", "a"))
+    for frame in range(3):
+        assert not torch.allclose(before[:, frame], after[:, frame], rtol=0, atol=1e-5)
+
+
+def test_games_of_a_batch_are_independent(network):
+    latents, keys = clip(3)
+    both = run(network, latents, keys)
+    for game, text in enumerate(("red room", "stone")):
+        one = slice(game, game + 1)
+        assert_close(run(network, latents[one], keys[one], texts=[text]), both[one], **CLOSE)
+
+
+def test_at_first_the_network_says_nothing():
+    """Its last layer is zero; and behind it, every branch is: out(norm(embed(x))) is all there is."""
+    torch.manual_seed(0)
+    fresh = Denoiser(**DENOISER).eval()
+    latents, keys = clip(2)
+    assert not run(fresh, latents, keys).any()
+    torch.nn.init.normal_(fresh.out.weight)
+    with torch.no_grad():
+        expected = fresh.out(fresh.norm(fresh.embed(latents)))
+    assert_close(run(fresh, latents, keys), expected, **CLOSE)
+    assert_close(run(fresh, latents, 1 - keys, texts=("dark", ""), level=0.9), expected, **CLOSE)
+
+
+def test_padding_of_a_prompt_changes_nothing(network):
+    """A short prompt reads the same alone, and padded to the length of any other."""
+    latents, keys = clip(2)
+    tight = run(network, latents, keys, texts=("red", "stone"))
+    assert_close(
+        run(network, latents, keys, prompts=prompt(network, "red", "stone", length=12)), tight, **CLOSE
+    )
+    mixed = run(network, latents, keys, texts=("red", "a room of dark red stone"))
+    assert_close(mixed[0], tight[0], **CLOSE)
+
+
+def test_an_empty_prompt_is_a_prompt(network):
+    """It is the null token alone: one thing to attend to, whatever the padding."""
+    read = prompt(network, "", "red")
+    assert read.bias.tolist() == [[0, -torch.inf], [0, 0]]
+    alone = prompt(network, "")
+    assert_close(alone.keys[0][0, :, 0], read.keys[0][0, :, 0], **CLOSE)
+    query = torch.randn(2, DENOISER["heads"], 5, 16)
+    read_by = attend(query, read.keys[0], read.values[0], read.bias)
+    assert_close(read_by[0], read.values[0][0, :, :1].expand(-1, 5, -1), **CLOSE)
+
+
+def test_controls_computed_once_are_controls_computed_inside(network):
+    latents, keys = clip(3)
+    with torch.no_grad():
+        controls = network.control(keys)
+    assert torch.equal(run(network, latents, keys, controls=controls), run(network, latents, keys))
+
+
+def test_each_control_branch_can_be_dropped_per_game(network):
+    _, keys = clip(3)
+    still, one = torch.zeros(2, 1, 1, 1), torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
+    with torch.no_grad():
+        (full,), (mixed,), (none,) = (
+            network.control(keys), network.control(keys, one, one), network.control(keys, still, still)
+        )  # fmt: skip
+        (dense,), (sparse,) = network.control(keys, 1.0, 0.0), network.control(keys, 0.0, 1.0)
+    assert_close(mixed[0], full[0], **CLOSE)
+    assert_close(mixed[1], none[1], **CLOSE)
+    assert_close(dense + sparse - none, full, **CLOSE)
+    assert_close(none[0, 0, 0], network.inject[0].bias.detach(), **CLOSE)
+    for a, b in [(dense, full), (sparse, full), (dense, sparse)]:
+        assert not torch.allclose(a, b)
+
+
+def test_positions_tell_time_row_and_column(network):
+    where = network.positions(torch.tensor([4, 9]))
+    assert where.shape == (2 * TOKENS, 3)
+    assert where[0].tolist() == [4, 0, 0] and where[5].tolist() == [4, 1, 2]
+    assert where[TOKENS + 3].tolist() == [9, 1, 0]
+    clips = network.positions(torch.tensor([[0, 1], [4, 9]]))
+    assert torch.equal(clips[1], where)
+
+
+def test_widths_of_positions_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="rope widths .* must add up to the head width, 32 // 2"):
+        Denoiser(**(DENOISER | {"rope": (8, 4, 8)}))
+
+
+def test_the_network_has_the_shape_it_is_asked_for(network):
+    assert network.grid == GRID and network.channels == CHANNELS and len(network.blocks) == DENOISER["depth"]
