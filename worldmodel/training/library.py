@@ -25,7 +25,9 @@ Sentences = list[tuple[str, list[int]]]
 class Reels(Dataset):
     """Episodes, decoded and captioned by worker processes: one item each."""
 
-    def __init__(self, found: Sequence[Episode], vocabulary: Vocabulary | None = None, *, stride: int = 1) -> None:
+    def __init__(
+        self, found: Sequence[Episode], vocabulary: Vocabulary | None = None, *, stride: int = 1
+    ) -> None:
         self.found, self.vocabulary, self.stride = found, vocabulary, stride
 
     def __len__(self) -> int:
@@ -38,7 +40,10 @@ class Reels(Dataset):
             reel["keys"] = torch.from_numpy(episode.keys)
             reel["earlier"] = earlier_views(episode.pose, len(episode))
             reel["captions"] = [
-                [(part, self.vocabulary.indices(text)) for part, text in sentences(episode.meta, episode.steps, at, at + CHUNK)]
+                [
+                    (part, self.vocabulary.indices(text))
+                    for part, text in sentences(episode.meta, episode.steps, at, at + CHUNK)
+                ]
                 for at in range(0, len(episode), CHUNK)
             ]
         return reel
@@ -46,7 +51,9 @@ class Reels(Dataset):
 
 def read(reels: Reels, workers: int) -> Iterator[dict[str, Any]]:
     """Decoded episodes, in order."""
-    return iter(DataLoader(reels, batch_size=None, num_workers=workers, prefetch_factor=1 if workers else None))
+    return iter(
+        DataLoader(reels, batch_size=None, num_workers=workers, prefetch_factor=1 if workers else None)
+    )
 
 
 @dataclass
@@ -66,7 +73,11 @@ class Library:
     """Latents of many episodes on one device, and the clips drawn from them."""
 
     def __init__(
-        self, latents: Sequence[Tensor], keys: Sequence[Tensor], captions: list[list[Sentences]], earlier: Sequence[np.ndarray]
+        self,
+        latents: Sequence[Tensor],
+        keys: Sequence[Tensor],
+        captions: list[list[Sentences]],
+        earlier: Sequence[np.ndarray],
     ) -> None:
         """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, and `earlier_views`."""
         lengths = np.array([len(x) for x in latents])
@@ -95,7 +106,9 @@ class Library:
         for reel in read(Reels(found, vocabulary), workers):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 parts = reel["frames"].split(1000)
-                latents.append(torch.cat([autoencoder.encode(to_frames(part.to(device))).half() for part in parts]))
+                latents.append(
+                    torch.cat([autoencoder.encode(to_frames(part.to(device))).half() for part in parts])
+                )
             keys.append(reel["keys"].to(device))
             captions.append(reel["captions"])
             earlier.append(reel["earlier"])
@@ -111,11 +124,11 @@ class Library:
 
         A clip ends in `recent` consecutive frames. Before them come `far` frames from up to `reach` frames
         back: half the time the ones just before, else scattered. A share `returns` of the clips ends
-        where an earlier view is known, and that view is among the far frames.
+        where an earlier view is known within reach, and that view is among the far frames.
         """
         clips, prompts = [], []
         usable = self._ends_with(recent + far)
-        back = usable[self.earlier[usable] >= 0]
+        back = usable[self.earlier[usable] >= np.maximum(usable - recent + 1 - reach, 0)]
         for _ in range(batch):
             to_view = far > 0 and len(back) > 0 and rng.random() < returns
             end = int(rng.choice(back if to_view else usable))
@@ -144,7 +157,9 @@ class Library:
             age = np.arange(len(self)) - self.starts[self.episode]
             self._usable[frames] = np.nonzero(age >= frames - 1)[0]
             if not len(self._usable[frames]):
-                raise ValueError(f"No episode is {frames} frames long; collect longer ones or ask for shorter clips.")
+                raise ValueError(
+                    f"No episode is {frames} frames long; collect longer ones or ask for shorter clips."
+                )
         return self._usable[frames]
 
     def _prompt(self, frame: int, rng: np.random.Generator) -> list[int]:
@@ -156,8 +171,8 @@ class Library:
 
 
 def _around(view: int, first: int, start: int, far: int, rng: np.random.Generator) -> np.ndarray:
-    """`far` sorted frames of start..first - 1: a run of six about an earlier view, the rest scattered."""
-    run = np.clip(np.arange(view - 3, view + 3), start, first - 1)[:far]
+    """`far` sorted frames of start..first - 1: up to six about an earlier view, the rest scattered."""
+    run = np.clip(view + np.array([0, -1, 1, -2, 2, -3])[:far], start, first - 1)
     others = np.setdiff1d(np.arange(start, first), run)
     run = np.unique(run)
     return np.sort(np.concatenate([run, rng.choice(others, far - len(run), replace=False)]))

@@ -1,0 +1,384 @@
+"""What is drawn to train on, what a frame may see of it, and a whole training from episodes to play."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from test_captions import step
+from tiny import TOKENS, clip, denoiser
+from torch.testing import assert_close
+
+from fastar import MEMORIES
+from worldmodel.actions import KEYS
+from worldmodel.checkpoint import load_weights
+from worldmodel.doom.engine import STOCK
+from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
+from worldmodel.training import flow
+from worldmodel.training.library import RETURN_AFTER, Library, choose, earlier_views
+from worldmodel.training.loop import Average, Run, rate
+from worldmodel.training.main import train
+from worldmodel.training.twostream import TwoStream
+from worldmodel.world import World
+
+CONFIG = Path(__file__).parents[2] / "configs/tiny.yaml"
+
+
+# ---- clips
+
+
+def library(*lengths: int, earlier=None) -> Library:
+    """Frames that are their own number, counted over all episodes."""
+    total = sum(lengths)
+    numbers = torch.arange(total).view(-1, 1, 1).split(list(lengths))
+    keys = torch.zeros(total, len(KEYS)).split(list(lengths))
+    captions = [[[("world", [2, 3]), ("motion", [4])] for _ in range(0, length, 16)] for length in lengths]
+    earlier = earlier or [np.full(length, -1) for length in lengths]
+    return Library(numbers, keys, captions, earlier)
+
+
+def returning(length: int, period: int) -> np.ndarray:
+    """Every frame shows what was seen `period` frames before."""
+    return np.where(np.arange(length) < period, -1, np.arange(length) - period)
+
+
+PLANS = [
+    dict(recent=4, far=6, reach=1000, returns=0.0),
+    dict(recent=4, far=6, reach=30, returns=0.0),
+    dict(recent=1, far=0, reach=30, returns=0.5),
+    dict(recent=4, far=1, reach=1000, returns=1.0),
+    dict(recent=4, far=3, reach=1000, returns=0.5),
+    dict(recent=20, far=20, reach=1000, returns=1.0),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_clip_is_far_frames_then_recent_ones_of_one_episode(plan):
+    books = library(60, 41, 230, earlier=[returning(n, 40) for n in (60, 41, 230)])
+    far, recent = plan["far"], plan["recent"]
+    clips, prompts = books.plan(np.random.default_rng(0), 200, **plan)
+    assert clips.shape == (200, far + recent) and len(prompts) == 200
+    for indices in clips:
+        assert (np.diff(indices) > 0).all()
+        assert (np.diff(indices[far:]) == 1).all()
+        assert len(set(books.episode[indices])) == 1
+        assert indices[0] >= indices[far] - plan["reach"]
+    assert len(set(clips[:, -1])) > 80  # and ends anywhere
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan["far"]])
+def test_a_return_shows_the_earlier_view(plan):
+    books = library(60, 41, 230, earlier=[returning(n, 40) for n in (60, 41, 230)])
+    clips, _ = books.plan(np.random.default_rng(0), 200, **(plan | {"returns": 1.0, "reach": 1000}))
+    for indices in clips:
+        view = books.earlier[indices[-1]]
+        assert view == indices[-1] - 40
+        assert view in indices
+
+
+@pytest.mark.parametrize("far, reach", [(6, 38), (6, 50), (2, 38), (20, 60)])
+def test_only_a_view_within_reach_is_a_return(far, reach):
+    """History never goes back farther than asked for; an older view is not promised."""
+    books = library(230, 100, earlier=[returning(230, 40), returning(100, 60)])
+    clips, _ = books.plan(np.random.default_rng(0), 100, recent=4, far=far, reach=reach, returns=1.0)
+    for indices in clips:
+        assert (np.diff(indices) > 0).all() and indices[0] >= indices[far] - reach
+        assert books.earlier[indices[-1]] in indices
+        assert books.episode[indices[0]] == 0 or reach >= 60
+    short = dict(recent=4, far=6, reach=30, returns=1.0)
+    assert (
+        len(books.plan(np.random.default_rng(0), 10, **short)[0]) == 10
+    )  # none in reach: other clips instead
+
+
+def test_half_of_the_histories_are_what_came_just_before():
+    clips, _ = library(500).plan(np.random.default_rng(0), 400, recent=4, far=6, reach=1000, returns=0.4)
+    assert (np.diff(clips).max(1) == 1).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_fetched_clips_are_what_was_planned():
+    books = library(30, 40)
+    books.keys[:, 0] = torch.arange(70) % 2
+    plan = books.plan(np.random.default_rng(0), 8, recent=3, far=2, reach=20, returns=0.0)
+    batch = books.fetch(plan)
+    assert batch.latents.dtype == batch.keys.dtype == torch.float32
+    assert np.array_equal(batch.latents[:, :, 0, 0].numpy(), plan[0])
+    assert np.array_equal(batch.keys[:, :, 0].numpy(), plan[0] % 2)
+    assert (batch.times[:, -1] == 0).all()
+    assert np.array_equal(batch.times.numpy(), plan[0] - plan[0][:, -1:])
+    for words, prompt in zip(batch.words.tolist(), plan[1], strict=True):
+        assert words == prompt + [0] * (159 - len(prompt))
+
+
+def test_prompts_are_some_sentences_in_any_order_and_now_and_then_none():
+    _, prompts = library(400).plan(np.random.default_rng(0), 2000, recent=2, far=0, reach=1, returns=0.0)
+    told = [tuple(prompt) for prompt in prompts]
+    assert set(told) == {(), (2, 3), (4,), (2, 3, 4), (4, 2, 3)}
+    assert told.count(()) / len(told) == pytest.approx(0.1 + 0.9 * 0.5 * 0.7, abs=0.04)
+
+
+def test_motion_is_told_seldom():
+    rng = np.random.default_rng(0)
+    chunk = [("world", [2]), ("motion", [3]), ("view", [4])]
+    told = [choose(chunk, rng) for _ in range(2000)]
+    assert np.mean([[2] in words for words in told]) == pytest.approx(0.5, abs=0.05)
+    assert np.mean([[3] in words for words in told]) == pytest.approx(0.3, abs=0.05)
+    assert {tuple(map(tuple, words)) for words in told} > {((2,), (4,)), ((4,), (2,)), ()}
+
+
+def test_episodes_too_short_for_a_clip_are_refused():
+    with pytest.raises(ValueError, match="No episode is 31 frames long; collect longer ones or ask for"):
+        library(20, 30).plan(np.random.default_rng(0), 1, recent=21, far=10, reach=100, returns=0.0)
+
+
+# ---- earlier views
+
+
+def walk(*stays: tuple[float, float, int]) -> np.ndarray:
+    """Poses of a player who stays at each (x, angle) for so many frames."""
+    return np.array([[x, 0, 0, angle] for x, angle, frames in stays for _ in range(frames)], np.float32)
+
+
+def test_coming_back_is_a_return():
+    pose = walk((0, 90, 50), (500, 90, 200), (20, 80, 50))
+    earlier = earlier_views(pose, len(pose))
+    assert (earlier[:250] == -1).all()
+    assert (earlier[250:] == 49).all()  # the latest of the earlier ones
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        [(0, 90, 400)],  # never left
+        [(0, 90, 50), (500, 90, 100), (0, 90, 20)],  # too soon
+        [(0, 90, 50), (500, 90, 200), (60, 90, 50)],  # another place
+        [(0, 90, 50), (500, 90, 200), (0, 130, 50)],  # looks elsewhere
+    ],
+)
+def test_no_return(stays):
+    pose = walk(*stays)
+    assert (earlier_views(pose, len(pose)) == -1).all()
+
+
+def test_angles_meet_at_a_full_turn():
+    pose = walk((0, 355, 50), (500, 90, RETURN_AFTER), (0, 5, 10))
+    assert (earlier_views(pose, len(pose))[-10:] == 49).all()
+
+
+def test_without_poses_nothing_is_known():
+    assert earlier_views(None, 5).tolist() == [-1] * 5
+
+
+# ---- two streams
+
+
+def two_stream(latents, dreamt, *, noisy=3):
+    network = denoiser()
+    b, f = latents.shape[:2]
+    streams = TwoStream(TOKENS, f, noisy, torch.device("cpu"))
+    keys = clip(f, batch=b, seed=2)[1]
+    level, told = torch.full((b, noisy), 0.7), torch.zeros(b, f)
+    times = torch.arange(1 - f, 1).expand(b, -1)
+    prompt = network.read_prompt(torch.tensor([[2, 3]] * b))
+    return streams(network, (latents, told), (dreamt, level), keys, times, prompt, network.control(keys))
+
+
+@pytest.mark.parametrize("noisy", [1, 3, 5])
+def test_a_noisy_frame_sees_the_history_before_it_and_itself(noisy):
+    """By its gradient: exactly the clean frames before it, never its own, and no other noisy frame."""
+    frames = 5
+    latents = clip(frames, batch=1)[0].requires_grad_()
+    dreamt = clip(noisy, batch=1, seed=1)[0].requires_grad_()
+    velocity = two_stream(latents, dreamt, noisy=noisy)
+    assert velocity.shape == dreamt.shape
+    for i in range(noisy):
+        seen, own = torch.autograd.grad(velocity[:, i].square().sum(), (latents, dreamt), retain_graph=True)
+        touched = seen.abs().sum((0, 2, 3)) > 0
+        assert touched.tolist() == [frame < frames - noisy + i for frame in range(frames)]
+        assert (own.abs().sum((0, 2, 3)) > 0).tolist() == [frame == i for frame in range(noisy)]
+
+
+def test_the_history_does_not_see_the_future_through_others():
+    """Changing a later clean frame changes no earlier noisy frame, through however many layers."""
+    latents, dreamt = clip(5)[0], clip(3, seed=4)[0]
+    changed = latents.clone()
+    changed[:, 3] += 1
+    with torch.no_grad():
+        a, b = two_stream(latents, dreamt), two_stream(changed, dreamt)
+    assert_close(a[:, :2], b[:, :2], rtol=0, atol=1e-5)
+    assert not torch.allclose(a[:, 2], b[:, 2])
+
+
+# ---- the loop
+
+
+def test_the_rate_warms_up_holds_and_falls():
+    rates = [rate(i / 100, i, warmup=10, hold=0.5) for i in range(100)]
+    assert rates[0] == pytest.approx(0.1) and rates[9:50] == [1.0] * 41
+    assert all(a >= b for a, b in zip(rates[50:], rates[51:], strict=False))
+    assert rates[75] == pytest.approx(0.5) and rates[-1] == pytest.approx(0.02)
+
+
+def test_the_average_is_short_at_first():
+    module = torch.nn.Linear(2, 2)
+    average = Average(module, 0.99)
+    with torch.no_grad():
+        module.weight += 1
+    for _ in range(200):
+        average.update(module)
+    assert_close(average.module.weight, module.weight, rtol=0, atol=1e-3)
+    again = Average(torch.nn.Linear(2, 2), 0.99)
+    again.load_state_dict(average.state_dict())
+    assert torch.equal(again.module.weight, average.module.weight) and again.count == 200
+
+
+def test_a_run_needs_one_end(tmp_path):
+    for ends in ({}, {"minutes": 1.0, "steps": 5}):
+        with pytest.raises(ValueError, match="needs either minutes or steps, got minutes="):
+            Run(tmp_path, "flow", **ends)
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    run, part = Run(tmp_path, "flow", steps=6), torch.nn.Linear(2, 2)
+    assert not run.resume(part=part)
+    laps = run.laps()
+    progress = [next(laps) for _ in range(4)]
+    run._spent = 100.0
+    run.save(part=part)
+    assert progress == [0, 1 / 6, 2 / 6, 3 / 6]
+    later, other = Run(tmp_path, "flow", steps=6), torch.nn.Linear(2, 2)
+    assert later.resume(part=other) and later.step == run.step and 100 <= later.seconds < 110
+    assert torch.equal(other.weight, part.weight)
+    assert list(later.laps())[-1] == 5 / 6 and list(later.laps()) == []
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    run = Run(tmp_path, "flow", steps=6)
+    run.save(a=1)
+    before = run.checkpoint.read_bytes()
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError):
+        run.save(a=2)
+    assert run.checkpoint.read_bytes() == before
+
+
+# ---- all of it
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Three episodes of made-up pictures that drift, with facts as a collected episode has them."""
+    root = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for number, frames in enumerate((30, 24, 40)):
+        world = sorted(STOCK)[number]
+        writer = EpisodeWriter(root / str(number), {"world": world, "frames": frames})
+        picture = random.integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+        for i in range(frames):
+            held = random.choice(KEYS, 2, replace=False)
+            facts = step(world, 10.0 * i, 5.0, 3.0 * i, held)
+            writer.add(np.roll(picture, 4 * i, 1), np.array(facts.pop("keys")), **facts)
+        writer.close()
+    return root
+
+
+def config(data, out, **changes):
+    return {**OmegaConf.to_container(OmegaConf.load(CONFIG)), "data": str(data), "out": str(out)} | changes
+
+
+def lines(out: Path, stage: str) -> list[dict]:
+    """What a stage has logged."""
+    every = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [line for line in every if line["stage"] == stage]
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained")
+    train(**config(data, out))
+    return out
+
+
+@pytest.mark.parametrize("name, levels", [("base", [1.0, 0.857, 0.667, 0.4]), ("weights", [1.0])])
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_what_was_trained_can_be_played(trained, name, levels, memory):
+    weights = load_weights(trained / name)
+    assert weights.manifest["levels"] == levels and weights.manifest["recipe"]["seed"] == 0
+    game = World(weights.autoencoder, weights.denoiser, weights.vocabulary, MEMORIES[memory], levels=levels)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, HEIGHT, WIDTH, 3), np.uint8)
+    game.reset(pixels, np.zeros((1, 3, 9), np.uint8), "a room with a red floor")
+    for _ in range(3):
+        frame = game.step(np.ones(9))
+        assert frame.isfinite().all()
+    assert game.decode(frame).shape == (1, HEIGHT, WIDTH, 3)
+
+
+def test_every_stage_tells_what_it_does(trained):
+    for stage in ("autoencoder", "flow", "adversarial"):
+        told = lines(trained, stage)
+        assert told and all(np.isfinite(list(line.values())[2:]).all() for line in told)
+    assert not list(trained.glob("*.new"))
+
+
+def test_latents_are_normalised_for_the_denoiser(trained, data):
+    """The library that training drew from has tokens of mean 0 and variance 1, as flow matching expects."""
+    weights = load_weights(trained / "weights")
+    books = Library.encode(list(episodes(data)), weights.autoencoder, weights.vocabulary, torch.device("cpu"))
+    assert len(books) == 94 and books.latents.shape == (94, 70, 16)
+    assert books.latents.float().mean((0, 1)).abs().max() < 0.1
+    assert (books.latents.float().std((0, 1)) - 1).abs().max() < 0.1
+
+
+def test_training_that_is_done_is_not_done_again(trained, data):
+    before, log = load_weights(trained / "weights").hash, (trained / "log.jsonl").read_text()
+    train(**config(data, trained))
+    assert (trained / "log.jsonl").read_text() == log
+    assert load_weights(trained / "weights").hash == before
+
+
+def test_training_goes_on_from_weights(trained, data, tmp_path):
+    """From a weights folder, with its autoencoder as it is."""
+    train(**config(data, tmp_path, start_from=str(trained / "weights"), stages=["flow"]))
+    assert not lines(tmp_path, "autoencoder")
+    old, new = load_weights(trained / "weights"), load_weights(tmp_path / "base")
+    for name, x in old.autoencoder.state_dict().items():
+        assert torch.equal(new.autoencoder.state_dict()[name], x)
+    assert old.hash != new.hash
+
+
+def test_a_run_that_was_stopped_goes_on(data, trained, tmp_path, monkeypatch):
+    """Stopped in the fifth step after a checkpoint in the fourth: only what came after it is done again."""
+    settings = config(data, tmp_path, start_from=str(trained / "weights"), stages=["flow"])
+    settings["flow"] |= {"log_every": 1}
+    degrade, calls = flow.degrade, iter(range(100))
+
+    def stop(*arguments):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return degrade(*arguments)
+
+    monkeypatch.setattr(flow, "degrade", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(**settings)
+    assert [line["step"] for line in lines(tmp_path, "flow")] == [0, 1, 2, 3]
+    assert not (tmp_path / "base").exists()
+    train(**settings)
+    steps = [line["step"] for line in lines(tmp_path, "flow")]
+    assert steps[4] >= 3 and steps[-1] == 5
+    load_weights(tmp_path / "base")
+
+
+def test_training_without_episodes_says_how_to_get_some(tmp_path):
+    with pytest.raises(FileNotFoundError, match="No episodes in .*`python run.py collect out="):
+        train(**config(tmp_path, tmp_path / "out"))
+
+
+def test_stages_nobody_knows_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="No such stage: polish. There are autoencoder, flow, adversarial"):
+        train(**config(tmp_path, tmp_path / "out", stages=["polish"]))
