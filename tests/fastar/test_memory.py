@@ -96,7 +96,7 @@ def test_a_saved_memory_goes_on_to_the_bit(make, saved_after):
     state = memory.state_dict()
     expected = play(memory, frames[saved_after:])
     file.seek(0)
-    for saved in (state, torch.load(file)):
+    for saved in (state, torch.load(file), state):
         copy.load_state_dict(saved)
         for a, b in zip(play(copy, frames[saved_after:]), expected, strict=True):
             assert torch.equal(a, b)

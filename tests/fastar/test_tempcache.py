@@ -80,6 +80,15 @@ def test_a_static_scene_is_remembered_exactly():
     assert counts(memory) == [17] * TOKENS
 
 
+def test_a_layer_behind_the_first_reads_every_token_once():
+    """When the first layer commits, what leaves the window is folded for all: none sees it twice."""
+    memory, frames = TempCache(2, TIMELESS, sink=1, recent=2, far=2 * TOKENS), still_life(20)
+    for frame, expected in zip(frames, play(Dense(1, TIMELESS), frames), strict=True):
+        for layer in range(2):
+            assert_close(memory.attend(layer, *frame), expected, **EXACT)
+            memory.commit(layer)
+
+
 def test_a_static_scene_under_a_turn_in_time_is_not_exact():
     """The newest key represents the others, which were turned less: that is what merging costs."""
     frames = still_life(20)
@@ -206,13 +215,19 @@ def test_the_drift_guard_splits_what_turns_slowly():
 
 
 def test_an_entry_takes_one_token_a_frame():
-    """Two tokens of a frame are two things, however alike; the more alike joins, the other is new."""
-    one, other = arrow(0, 0, 1.0), arrow(0, 3, 2.0)
+    """Two tokens of a frame are two things, however alike: the more alike joins, the other is new."""
     memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=4)
-    frames = [_pair(one, other, t) for t in range(6)]
-    for a, b in zip(play(memory, frames), play(Dense(1, AT_ONE_PLACE), frames), strict=True):
-        assert_close(a, b, **EXACT)
-    assert counts(memory) == [5, 5]
+    thing, nearer, near = arrow(0, 0, 1.0), arrow(0, 2, 2.0), arrow(0, 4, 3.0)
+    play(memory, [_pair(thing, arrow(0, 0, at=1)), _pair(near, nearer), _pair(near, nearer)])
+    assert counts(memory) == [2, 1, 1]
+    expected = sorted([1.5, 3.0, 0.0])
+    assert sorted(memory.mean[0, memory.count[0] > 0, 0, 0].tolist()) == pytest.approx(expected)
+
+
+def test_of_two_tokens_equally_alike_one_joins():
+    memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=4)
+    play(memory, [_pair(arrow(0, 0), arrow(0, 0, at=1)), *[_pair(arrow(0, 0), arrow(0, 0))] * 2])
+    assert counts(memory) == [2, 1, 1]
 
 
 def test_place_is_part_of_what_is_seen():
@@ -229,7 +244,7 @@ def test_place_is_part_of_what_is_seen():
 AT_ONE_PLACE = type(ROPE)((8, 0, 0), bases=(1e12, 1.0, 1.0))
 
 
-def _pair(one: Frame, other: Frame, time: int) -> Frame:
+def _pair(one: Frame, other: Frame) -> Frame:
     q, k, v = (torch.cat([getattr(one, x), getattr(other, x)], 2) for x in "qkv")
     return Frame(q, k, v, torch.zeros(2, 3))
 
@@ -281,6 +296,22 @@ def test_room_is_made_by_evicting_what_is_not():
     assert counts(memory) == [1, 1]
 
 
+def test_an_entry_is_not_merged_into_an_older_one():
+    """The newer key represents both, so where the least worth is newer it is evicted all the same."""
+    memory = alone(far=2, threshold=0.99, floor=0.8)
+    play(memory, arrows((0, 1, 0), (0, 1, 0), (0, 1, 0), (30, 5, 0), (0, 9, 1), (0, 0, 3)))
+    assert memory.evicted.tolist() == [1]
+    assert counts(memory) == [3, 1]
+
+
+def test_an_entry_is_not_merged_into_one_that_began_elsewhere():
+    """The drift guard holds here too: 26 degrees from the newest key, but 50 from the first."""
+    memory = alone(far=2, threshold=0.9, floor=0.8)
+    play(memory, arrows((0, 1, 0), (50, 5, 0), (24, 1, 0), (0, 9, 1), (0, 0, 3)))
+    assert memory.evicted.tolist() == [1]
+    assert counts(memory) == [2, 1]
+
+
 def test_an_entry_that_a_token_joins_now_is_not_given_up():
     """In one frame, one token joins the least entry and the other needs room: another one goes."""
     frames = [
@@ -296,4 +327,4 @@ def test_an_entry_that_a_token_joins_now_is_not_given_up():
 
 
 def _two(time: int, one: int, other: int) -> Frame:
-    return _pair(arrow(time, 0, at=one), arrow(time, 0, at=other), time)
+    return _pair(arrow(time, 0, at=one), arrow(time, 0, at=other))
