@@ -221,17 +221,23 @@ def test_the_rate_warms_up_holds_and_falls():
     assert rates[75] == pytest.approx(0.5) and rates[-1] == pytest.approx(0.02)
 
 
-def test_the_average_is_short_at_first():
-    module = torch.nn.Linear(2, 2)
+def test_the_average_is_short_at_first_and_long_later():
+    """The first weights, which know nothing, are forgotten at once; later ones stay for 100 steps."""
+    module = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.zeros_(module.weight)
     average = Average(module, 0.99)
-    with torch.no_grad():
-        module.weight += 1
-    for _ in range(200):
+    torch.nn.init.ones_(module.weight)
+    average.update(module)
+    assert_close(average.module.weight, module.weight * 20 / 21)
+    for _ in range(3000):
         average.update(module)
-    assert_close(average.module.weight, module.weight, rtol=0, atol=1e-3)
-    again = Average(torch.nn.Linear(2, 2), 0.99)
+    assert_close(average.module.weight, module.weight)
+    torch.nn.init.zeros_(module.weight)
+    average.update(module)
+    assert_close(average.module.weight, torch.full((2, 2), 0.99), check_dtype=False)
+    again = Average(module, 0.99)
     again.load_state_dict(average.state_dict())
-    assert torch.equal(again.module.weight, average.module.weight) and again.count == 200
+    assert torch.equal(again.module.weight, average.module.weight) and again.count == 3002
 
 
 def test_a_run_needs_one_end(tmp_path):
