@@ -13,7 +13,7 @@ from app.errors import INTERRUPTED, UsageError, guard
 VERBS = {
     "collect": ("worldmodel.doom.collect", "collect"),
     "train": ("worldmodel.training.main", "train"),
-    "eval": ("worldmodel.evaluate", "evaluate"),
+    "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from worldmodel.actions import action
+from worldmodel.openings import Opening
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 
@@ -38,18 +39,6 @@ class World(Protocol):
     def decode(self, latent: Any) -> np.ndarray: ...
     def say(self, text: str) -> list[str]: ...
     def stats(self) -> Stats: ...
-
-
-class Opening(Protocol):
-    """What the player needs of worldmodel.openings.Opening."""
-
-    name: str
-    title: str
-    prompt: str
-    world_seed: int
-    engine_seed: int
-    frames: np.ndarray  # uint8 [f, h, w, 3]
-    keys: np.ndarray  # uint8 [f, 9]
 
 
 @dataclass(frozen=True)

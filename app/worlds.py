@@ -5,7 +5,7 @@ window opens, and a wrong flag is told, without waiting for it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -60,7 +60,7 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     device = pick_device(cfg.device)
     dtype = pick_dtype(cfg.dtype, device)
     report("loading weights")
-    memories = OmegaConf.to_container(cfg.memories)
+    memories = cast(dict[str, dict[str, Any]], OmegaConf.to_container(cfg.memories))
     weights = load_weights(shipped(cfg.weights))
     try:
         world = load_world(weights, cfg.memory, memories, steps=cfg.steps, device=device, dtype=dtype)

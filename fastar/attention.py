@@ -20,6 +20,8 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """`attend_reference` by the fastest stock path: fused SDPA, which takes the bias as a float mask."""
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
-        return attend_reference(q, k, v, bias)  # few queries, many keys: two bf16 products win over SDPA, 11 : 18
+        return attend_reference(
+            q, k, v, bias
+        )  # few queries, many keys: two bf16 products win over SDPA, 11 : 18
     mask = None if bias is None else bias[:, None, None, :].to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

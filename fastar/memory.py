@@ -54,8 +54,9 @@ class Remembering:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if set(state) != set(self._state):
             raise ValueError(
-                f"This {type(self).__name__} memory was given the state of another kind: got {sorted(state)}, "
-                f"expected {sorted(self._state)}. Load it with the memory it was saved from."
+                f"This {type(self).__name__} memory was given the state of another kind: "
+                f"got {sorted(state)}, expected {sorted(self._state)}. "
+                "Load it with the memory it was saved from."
             )
         self.reset()
         for name, value in state.items():

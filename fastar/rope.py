@@ -26,7 +26,11 @@ class AxialRope:
         if any(width % 2 for width in widths):
             raise ValueError(f"Every axis turns pairs of channels, so widths must be even, got {widths}.")
         axes = [i for i, width in enumerate(widths) for _ in range(width // 2)]
-        rates = [base ** -(2 * j / width) for width, base in zip(widths, bases, strict=True) for j in range(width // 2)]
+        rates = [
+            base ** -(2 * j / width)
+            for width, base in zip(widths, bases, strict=True)
+            for j in range(width // 2)
+        ]
         self.width = sum(widths)
         self._rates = torch.zeros(3, self.width // 2, dtype=torch.float64)
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)

@@ -20,7 +20,7 @@ from .window import WindowSink
 class TempCache(WindowSink):
     """Window + sink, and a far memory of at most `far` entries per layer for what leaves the window.
 
-    threshold  cosine above which a key joins an entry; compared turned in space, not in time, averaged over heads
+    threshold  cosine above which a key joins an entry: turned in space, not in time, averaged over heads
     drift      the same cosine, against the entry's first key
     floor      cosine above which an old entry may be merged into another to make room; below, it is evicted
     half_life  frames after which an entry that nothing joins counts half when room is needed
@@ -46,14 +46,20 @@ class TempCache(WindowSink):
         floor: float = 0.7,
         half_life: float = 500.0,
     ) -> None:
-        self.far, self.threshold, self.drift, self.floor, self.half_life = far, threshold, drift, floor, half_life
+        self.far, self.threshold, self.drift, self.floor, self.half_life = (
+            far,
+            threshold,
+            drift,
+            floor,
+            half_life,
+        )
         super().__init__(layers, rope, sink=sink, recent=recent)
 
     def reset(self) -> None:
         super().reset()
         nothing = torch.empty(0)
         self.looks = nothing  # of the whole frames [l, b, slots, n, c]
-        # Of the far entries [l b, far, ...]: how the newest and the first key look, mean value, count, last frame.
+        # Of far entries [l b, far, ...]: how the newest and first key look, mean value, count, last frame.
         self.look, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(5))
         self.evicted = nothing  # tokens [l b]
 
@@ -73,7 +79,9 @@ class TempCache(WindowSink):
         super()._allocate(k)
         b, h, n, d = k.shape
         if self.far < n:
-            raise ValueError(f"The far memory must hold at least one frame of {n} tokens, got far={self.far}.")
+            raise ValueError(
+                f"The far memory must hold at least one frame of {n} tokens, got far={self.far}."
+            )
         rows, wide = self.layers * b, self.bias.dtype
         self.bias[:, :, self._whole :] = -torch.inf
         self.looks = k.new_zeros(self.layers, b, 1 + self.sink + self.recent, n, h * d)
@@ -102,10 +110,12 @@ class TempCache(WindowSink):
         fresh = (~joins).cumsum(-1) - 1
         self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
         self.bias[:, :, slot] = -torch.inf
-        self.bias[:, :, self._whole :] = self.count.log().unflatten(0, (self.layers, -1))  # log 0: an empty slot
+        self.bias[:, :, self._whole :] = self.count.log().unflatten(
+            0, (self.layers, -1)
+        )  # log 0: an empty slot
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
-        """Which tokens join an entry, and which entry [r, n]. An entry takes one token a frame, the most alike."""
+        """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
         alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
         best, owner = alike.max(-1)
         joins = (best >= self.threshold) & (self._from_first(look, owner) >= self.drift)
@@ -113,7 +123,9 @@ class TempCache(WindowSink):
         rivals = (owner[:, :, None] == owner[:, None, :]) & joins[:, None, :]
         better = claims[:, None, :] > claims[:, :, None]
         order = torch.arange(self.tokens, device=look.device)
-        first_of_equals = (claims[:, None, :] == claims[:, :, None]) & (order[None, None, :] < order[None, :, None])
+        first_of_equals = (claims[:, None, :] == claims[:, :, None]) & (
+            order[None, None, :] < order[None, :, None]
+        )
         return joins & ~(rivals & (better | first_of_equals)).any(-1), owner
 
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:

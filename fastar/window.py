@@ -28,13 +28,17 @@ class WindowSink(Remembering):
         self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, room]
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
-        self._present: list[tuple[Tensor, Tensor] | None] = [None] * self.layers  # k and where attend saw last
+        self._present: list[tuple[Tensor, Tensor] | None] = [
+            None
+        ] * self.layers  # k and where attend saw last
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         if not self.tokens:
             self._allocate(k)
         if k.shape[-2] != self.tokens:
-            raise ValueError(f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it.")
+            raise ValueError(
+                f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it."
+            )
         keys, values, bias = self.keys[layer], self.values[layer], self.bias[layer]
         keys[:, :, : self.tokens] = self.rope(k, where)
         values[:, :, : self.tokens] = v

@@ -21,8 +21,8 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = nn.GroupNorm(8, width)
         self.inner, self.outer = conv(width, width), conv(width, width)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
+        for parameter in self.outer.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.outer(F.silu(self.inner(F.silu(self.norm(x)))))

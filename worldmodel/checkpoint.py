@@ -45,9 +45,13 @@ class Weights:
 
 
 def save_weights(
-    folder: Path, autoencoder: Autoencoder, denoiser: Denoiser, vocabulary: Vocabulary, manifest: dict[str, Any]
+    folder: Path,
+    autoencoder: Autoencoder,
+    denoiser: Denoiser,
+    vocabulary: Vocabulary,
+    manifest: dict[str, Any],
 ) -> None:
-    """Write a weights folder. The manifest must hold the constructor arguments as `autoencoder` and `denoiser`."""
+    """Write a weights folder. The manifest must hold both networks' constructor arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     networks = {"autoencoder": halved(autoencoder.state_dict()), "denoiser": quantised(denoiser.state_dict())}
@@ -64,31 +68,41 @@ def load_weights(folder: Path) -> Weights:
     """Read and check a weights folder. Raises WeightsError."""
     path = folder / MANIFEST
     if not path.exists():
-        raise WeightsError(f"No weights at {path}. `python run.py train` makes them; `git checkout -- assets` restores ours.")
+        raise WeightsError(
+            f"No weights at {path}. `python run.py train` makes them; `git checkout -- assets` restores ours."
+        )
     try:
         manifest = json.loads(path.read_text())
     except ValueError as error:
-        raise WeightsError(f"{path} cannot be read ({error}). Restore it with `git checkout -- {folder}`.") from None
+        raise WeightsError(
+            f"{path} cannot be read ({error}). Restore it with `git checkout -- {folder}`."
+        ) from None
     tensors: dict[str, dict[str, Tensor]] = {"autoencoder": {}, "denoiser": {}}
     for name, expected in manifest["files"].items():
         shard = folder / name
         if not shard.exists():
-            raise WeightsError(f"{shard} is missing; the manifest lists it. Restore it with `git checkout -- {folder}`.")
+            raise WeightsError(
+                f"{shard} is missing; the manifest lists it. Restore it with `git checkout -- {folder}`."
+            )
         if (found := _sha256(shard)) != expected:
             raise WeightsError(
-                f"{shard} is damaged or from other weights: SHA-256 starts {found[:12]}, expected {expected[:12]}. "
-                f"Restore it with `git checkout -- {folder}`."
+                f"{shard} is damaged or from other weights: SHA-256 starts {found[:12]}, "
+                f"expected {expected[:12]}. Restore it with `git checkout -- {folder}`."
             )
         try:
             tensors[name.split("-")[0]].update(load_file(shard))
         except SafetensorError as error:
-            raise WeightsError(f"{shard} cannot be read ({error}). Restore it with `git checkout -- {folder}`.") from None
+            raise WeightsError(
+                f"{shard} cannot be read ({error}). Restore it with `git checkout -- {folder}`."
+            ) from None
     autoencoder, denoiser = Autoencoder(**manifest["autoencoder"]), Denoiser(**manifest["denoiser"])
     try:
         autoencoder.load_state_dict(restored(tensors["autoencoder"]))
         denoiser.load_state_dict(restored(tensors["denoiser"]))
     except RuntimeError as error:
-        raise WeightsError(f"The shards in {folder} do not fit the networks its manifest describes: {error}") from None
+        raise WeightsError(
+            f"The shards in {folder} do not fit the networks its manifest describes: {error}"
+        ) from None
     return Weights(autoencoder.eval(), denoiser.eval(), Vocabulary(manifest["vocabulary"]), manifest)
 
 

@@ -9,7 +9,7 @@ half-width branches summed into the first layers (LongVie 2, arXiv 2512.13604).
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from .actions import KEYS
 from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
 
 SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
-"""(q, k, v) un-rotated [b, h, f n, d], and where their tokens are, as it was given to `Denoiser` -> [b, h, f n, d]."""
+"""(q, k, v) un-rotated [b, h, f n, d], where they are, as `Denoiser` was given it -> [b, h, f n, d]."""
 
 
 class Prompt(NamedTuple):
@@ -45,7 +45,9 @@ class PromptReader(nn.Module):
         self.embed = nn.Embedding(words, width)
         self.null = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            nn.TransformerEncoderLayer(
+                width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True
+            )
             for _ in range(depth)
         )
         nn.init.normal_(self.embed.weight, std=0.5)
@@ -72,7 +74,9 @@ class ControlBranch(nn.Module):
         self.embed = nn.Linear(channels, width)
         self.place = nn.Parameter(torch.randn(tokens, width) * 0.02)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            nn.TransformerEncoderLayer(
+                width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True
+            )
             for _ in range(depth)
         )
 
@@ -99,11 +103,15 @@ class Block(nn.Module):
         self.cross_kv = nn.Linear(prompt_width, 2 * width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.adapt = nn.Linear(width, 6 * width)
-        for parameter in (self.adapt.weight, self.adapt.bias, self.cross_out.weight):
-            nn.init.zeros_(parameter)
+        zero(self.adapt, self.cross_out)
 
     def forward(
-        self, x: Tensor, condition: Tensor, where: Any, prompt: tuple[Tensor, Tensor, Tensor], read: SelfAttention
+        self,
+        x: Tensor,
+        condition: Tensor,
+        where: Any,
+        prompt: tuple[Tensor, Tensor, Tensor],
+        read: SelfAttention,
     ) -> Tensor:
         """x [b, f, n, width] and condition [b, f, width] -> like x."""
         frames = x.shape[1]
@@ -160,7 +168,7 @@ class Denoiser(nn.Module):
         super().__init__()
         if sum(rope) != width // heads:
             raise ValueError(f"rope widths {rope} must add up to the head width, {width} // {heads}.")
-        self.channels, self.grid, self.heads = channels, tuple(grid), heads
+        self.channels, self.grid, self.heads = channels, (grid[0], grid[1]), heads
         tokens = grid[0] * grid[1]
         self.rope = AxialRope(rope)
         self.embed = nn.Linear(channels, width)
@@ -168,17 +176,17 @@ class Denoiser(nn.Module):
         self.keys = nn.Sequential(nn.Linear(len(KEYS), width), nn.SiLU(), nn.Linear(width, width))
         self.reader = PromptReader(words, width=prompt_width, depth=prompt_depth)
         self.ego = EgoMotion(self.grid)
-        branch = dict(width=control_width, depth=control_depth, tokens=tokens, heads=max(1, control_width // 64))
+        branch = dict(
+            width=control_width, depth=control_depth, tokens=tokens, heads=max(1, control_width // 64)
+        )
         self.dense = ControlBranch(DENSE_CHANNELS, **branch)
         self.sparse = ControlBranch(SPARSE_CHANNELS, **branch)
         self.inject = nn.ModuleList(nn.Linear(control_width, width) for _ in range(control_depth))
-        self.blocks = nn.ModuleList(Block(width, heads, prompt_width) for _ in range(depth))
+        self.blocks = nn.ModuleList([Block(width, heads, prompt_width) for _ in range(depth)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.adapt = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, channels)
-        for layer in (self.adapt, self.out, *self.inject):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        zero(self.adapt, self.out, *self.inject)
 
     def forward(
         self,
@@ -215,7 +223,9 @@ class Denoiser(nn.Module):
         dtype = self.out.weight.dtype
         return self.level(sinusoid(1000 * level, 256).to(dtype)) + self.keys(keys.to(dtype))
 
-    def control(self, keys: Tensor, dense: Tensor | float = 1.0, sparse: Tensor | float = 1.0) -> list[Tensor]:
+    def control(
+        self, keys: Tensor, dense: Tensor | float = 1.0, sparse: Tensor | float = 1.0
+    ) -> list[Tensor]:
         """What the two branches add after each of the first layers, scaled per frame [b, f, 1, 1]."""
         a, b = self.dense(self.ego.dense(keys)), self.sparse(self.ego.sparse(keys))
         return [inject(x * dense + y * sparse) for inject, x, y in zip(self.inject, a, b, strict=True)]
@@ -223,7 +233,7 @@ class Denoiser(nn.Module):
     def read_prompt(self, words: Tensor) -> Prompt:
         """Word indices [b, l] to what every layer's cross-attention reads."""
         states, bias = self.reader(words)
-        pairs = [block.read_prompt(states) for block in self.blocks]
+        pairs = [cast(Block, block).read_prompt(states) for block in self.blocks]
         return Prompt([k for k, _ in pairs], [v for _, v in pairs], bias)
 
     def positions(self, times: Tensor) -> Tensor:
@@ -234,6 +244,13 @@ class Denoiser(nn.Module):
         space = torch.stack([y, x], -1).float().expand(*times.shape, -1, 2)
         time = times.float()[..., None, None].expand(*times.shape, rows * columns, 1)
         return torch.cat([time, space], -1).flatten(-3, -2)
+
+
+def zero(*layers: nn.Module) -> None:
+    """Make layers add nothing at the start of training."""
+    for layer in layers:
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
 
 
 def sinusoid(x: Tensor, width: int) -> Tensor:

@@ -21,7 +21,7 @@ FRAMES = 16  # a scene's own frames: what the dream begins to remember
 
 @dataclass(frozen=True)
 class Opening:
-    """frames uint8 [f, h, w, 3] with the keys [f, 9] that led to them; `prefix` [n, 9] leads to the last of them."""
+    """Frames uint8 [f, h, w, 3], the keys [f, 9] that led to them, and all keys up to the last: `prefix`."""
 
     name: str
     title: str
@@ -37,7 +37,9 @@ class Opening:
 def load_openings(folder: Path) -> dict[str, Opening]:
     """The scenes in a weights folder by name, in their order."""
     found = [load_opening(path) for path in sorted((folder / "openings").glob("*")) if path.is_dir()]
-    return {opening.name: opening for opening in sorted(found, key=lambda opening: opening.meta.get("order", 0))}
+    return {
+        opening.name: opening for opening in sorted(found, key=lambda opening: opening.meta.get("order", 0))
+    }
 
 
 def load_opening(folder: Path) -> Opening:
@@ -45,7 +47,9 @@ def load_opening(folder: Path) -> Opening:
     meta = episode.meta
     prefix = (np.array(meta["prefix"], np.int64)[:, None] >> np.arange(len(KEYS)) & 1).astype(np.uint8)
     seeds = meta["world_seed"], meta["engine_seed"]
-    return Opening(folder.name, meta["title"], meta["prompt"], *seeds, episode.frames(), episode.keys, prefix, meta)
+    return Opening(
+        folder.name, meta["title"], meta["prompt"], *seeds, episode.frames(), episode.keys, prefix, meta
+    )
 
 
 def save_opening(episode: Episode, stop: int, folder: Path, title: str, order: int = 0) -> None:
@@ -54,9 +58,18 @@ def save_opening(episode: Episode, stop: int, folder: Path, title: str, order: i
 
     prompt = caption(episode.meta, episode.steps, stop, stop + FRAMES)
     prefix = (episode.keys[:stop].astype(np.int64) << np.arange(len(KEYS))).sum(1)
-    meta = {**episode.meta, "title": title, "prompt": prompt, "order": order, "frames": FRAMES, "prefix": prefix.tolist()}
+    meta = {
+        **episode.meta,
+        "title": title,
+        "prompt": prompt,
+        "order": order,
+        "frames": FRAMES,
+        "prefix": prefix.tolist(),
+    }
     writer = EpisodeWriter(folder, meta)
-    for frame, step in zip(episode.frames(stop - FRAMES, stop), episode.steps[stop - FRAMES : stop], strict=True):
+    for frame, step in zip(
+        episode.frames(stop - FRAMES, stop), episode.steps[stop - FRAMES : stop], strict=True
+    ):
         writer.add(frame, **{name: fact for name, fact in step.items() if name != "bytes"})
     writer.close()
     (folder / "meta.json").write_text(json.dumps(meta))

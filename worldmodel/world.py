@@ -21,7 +21,6 @@ from .denoiser import Denoiser
 from .diffusion import clean_of, noised
 from .vocabulary import Vocabulary
 
-
 MakeMemory = Callable[[int, AxialRope], Memory]
 
 
@@ -74,19 +73,23 @@ class World:
     def use(self, memory: MakeMemory) -> None:
         """Forget everything and remember with another kind of memory from here on."""
         layers = len(self.denoiser.blocks)
+        self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
         self._reads = [Recall(self.memory, layer) for layer in range(layers)]
 
     @torch.no_grad()
-    def reset(self, frames: np.ndarray, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
+    def reset(
+        self, frames: np.ndarray, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0
+    ) -> None:
         """Begin after real frames uint8 [b, f, h, w, 3] and the keys [b, f, 9] that led to each of them."""
         b, f = frames.shape[:2]
-        pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device).flatten(0, 1)
-        latents = self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float().unflatten(0, (b, f))
+        latents = self._encode(frames.reshape(b * f, *frames.shape[2:])).unflatten(0, (b, f))
         self.reset_latents(latents, torch.from_numpy(keys).to(self.device), prompt, seed)
 
     @torch.no_grad()
-    def reset_latents(self, latents: Tensor, keys: Tensor, prompt: str | Sequence[str] = "", seed: int = 0) -> None:
+    def reset_latents(
+        self, latents: Tensor, keys: Tensor, prompt: str | Sequence[str] = "", seed: int = 0
+    ) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
         self.memory.reset()
         self._noise.manual_seed(seed)
@@ -118,7 +121,9 @@ class World:
                 levels = torch.full((self.batch,), level, device=self.device)
                 if i == 0:
                     frames = torch.stack([before, x], 1)
-                    velocity = self._pass(frames, [self.context_level, level], both, self.frame_index - 1)[:, 1]
+                    velocity = self._pass(frames, [self.context_level, level], both, self.frame_index - 1)[
+                        :, 1
+                    ]
                 else:
                     x = noised(clean[:, None], levels[:, None], self._draw()[:, None])[:, 0]
                     velocity = self._pass(x[:, None], [level], keys[:, None], self.frame_index)[:, 0]
@@ -126,6 +131,11 @@ class World:
         self._last, self._last_keys = clean, keys
         self.frame_index += 1
         return clean
+
+    @torch.no_grad()
+    def see(self, frames: np.ndarray) -> None:
+        """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
+        self._last = self._encode(frames)
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -157,6 +167,10 @@ class World:
         self.frame_index, self.batch = state["frame_index"], state["batch"]
         self._last, self._last_keys = state["last"].clone(), state["last_keys"].clone()
         self.say(state["prompts"])
+
+    def _encode(self, frames: np.ndarray) -> Tensor:
+        pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device)
+        return self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float()
 
     def _pass(self, frames: Tensor, levels: list[float], keys: Tensor, start: int) -> Tensor:
         """Velocity of frames [b, f, n, c] at times start, start + 1, ...; commits all but the last."""

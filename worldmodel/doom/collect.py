@@ -267,7 +267,7 @@ class Crew:
         process = context.Process(target=_serve, args=job, daemon=True)
         process.start()
         theirs.close()
-        return Worker(process, ours)
+        return Worker(process, ours)  # pyright: ignore[reportArgumentType]  Windows names it otherwise
 
     def _assign(self, worker: Worker, queue: list[tuple[int, int]]) -> None:
         worker.number, worker.attempt = queue.pop() if queue else (-1, 0)

@@ -135,7 +135,9 @@ class Scene:
         seen = noised(history, self.told, self.noise)
         with torch.autocast(frames.device.type, torch.bfloat16, enabled=frames.is_cuda):
             controls, prompt = network.control(clip.keys), network.read_prompt(clip.words)
-            return self.streams(network, (seen, self.told), (frames, level), clip.keys, clip.times, prompt, controls)
+            return self.streams(
+                network, (seen, self.told), (frames, level), clip.keys, clip.times, prompt, controls
+            )
 
 
 def judge_of(network: Denoiser) -> Denoiser:

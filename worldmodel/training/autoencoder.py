@@ -40,8 +40,8 @@ def train_autoencoder(
 ) -> Autoencoder:
     """Train on `frames` evenly spread over the episodes; returns the averaged weights, latents normalised."""
     run = Run(folder, "autoencoder", minutes=minutes, steps=steps)
-    net = Autoencoder(**model).to(device, memory_format=torch.channels_last)
-    critic = Critic(critic_width).to(device, memory_format=torch.channels_last)
+    net = Autoencoder(**model).to(device)
+    critic = Critic(critic_width).to(device)
     average = Average(net, 0.998)
     learn = adamw(net, lr, betas=(0.9, 0.95), decay=0.01)
     learn_critic = adamw(critic, lr / 3, betas=(0.5, 0.95), decay=0.0)
@@ -65,7 +65,9 @@ def train_autoencoder(
         latent, y = latent.float(), y.float()
         picture = y.detach().requires_grad_()
         pixels = (picture - x).abs().mean()
-        pixels = pixels + 0.5 * sum((d - e).abs().mean() for d, e in zip(_edges(picture), _edges(x), strict=True))
+        pixels = pixels + 0.5 * sum(
+            (d - e).abs().mean() for d, e in zip(_edges(picture), _edges(x), strict=True)
+        )
         (pull,) = torch.autograd.grad(pixels, picture)
         if progress >= critic_from:
             with mixed:
@@ -75,7 +77,9 @@ def train_autoencoder(
         loss = (y * pull).sum() + 1e-3 * latent.square().mean()  # its gradient in y is `pull`
         update(learn, loss, now)
         average.update(net)
-        if progress >= critic_from - 0.02:  # the critic starts a little earlier, so that it has something to say
+        if (
+            progress >= critic_from - 0.02
+        ):  # the critic starts a little earlier, so that it has something to say
             critic_loss, gap = _criticise(critic, x, y.detach(), mixed)
             update(learn_critic, critic_loss, now / 3)
             figures = {"critic": critic_loss, "gap": gap}
@@ -87,7 +91,9 @@ def train_autoencoder(
     return average.module
 
 
-def _criticise(critic: Critic, real: Tensor, fake: Tensor, mixed: Any, step: float = 0.05) -> tuple[Tensor, Tensor]:
+def _criticise(
+    critic: Critic, real: Tensor, fake: Tensor, mixed: Any, step: float = 0.05
+) -> tuple[Tensor, Tensor]:
     """Relativistic loss of the critic with its gradient penalty, and how far it tells real from fake."""
     both = torch.cat([real, fake])
     with mixed:
@@ -116,7 +122,9 @@ def _sharpness(x: Tensor) -> Tensor:
 @torch.no_grad()
 def _normalise(net: Autoencoder, pictures: Tensor, mixed: Any) -> None:
     """Set the mean and spread that give the tokens of these pictures unit variance."""
-    some = pictures[torch.linspace(0, len(pictures) - 1, min(len(pictures), 8192), device=pictures.device).long()]
+    some = pictures[
+        torch.linspace(0, len(pictures) - 1, min(len(pictures), 8192), device=pictures.device).long()
+    ]
     with mixed:
         tokens = torch.cat([net.tokens(net.encoder(to_frames(part))).float() for part in some.split(256)])
     net.mean.copy_(tokens.mean((0, 1)))

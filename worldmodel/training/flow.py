@@ -91,7 +91,9 @@ def flow_loss(network: Denoiser, streams: TwoStream, history: Tensor, clip: Batc
 def controls(network: Denoiser, keys: Tensor) -> list[Tensor]:
     """Both branches, each dropped in a tenth of the clips, the dense one weakened in another tenth."""
     b, device = len(keys), keys.device
-    weaker = torch.where(torch.rand(b, 1, 1, 1, device=device) < 0.1, 0.8 + 0.4 * torch.rand(b, 1, 1, 1, device=device), 1.0)
+    weaker = torch.where(
+        torch.rand(b, 1, 1, 1, device=device) < 0.1, 0.8 + 0.4 * torch.rand(b, 1, 1, 1, device=device), 1.0
+    )
     return network.control(keys, keep(b, 0.9, device) * weaker, keep(b, 0.9, device))
 
 

@@ -5,11 +5,13 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Run:
@@ -18,9 +20,13 @@ class Run:
     A stage ends after `minutes` of training or `steps` steps, whichever is given; both survive a restart.
     """
 
-    def __init__(self, folder: Path, stage: str, *, minutes: float | None = None, steps: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, stage: str, *, minutes: float | None = None, steps: int | None = None
+    ) -> None:
         if (minutes is None) == (steps is None):
-            raise ValueError(f"Stage {stage} needs either minutes or steps, got minutes={minutes} and steps={steps}.")
+            raise ValueError(
+                f"Stage {stage} needs either minutes or steps, got minutes={minutes} and steps={steps}."
+            )
         self.folder, self.stage, self.minutes, self.steps = folder, stage, minutes, steps
         folder.mkdir(parents=True, exist_ok=True)
         self.step, self._spent, self._began = 0, 0.0, time.monotonic()
@@ -80,18 +86,19 @@ class Run:
         return True
 
 
-class Average:
+class Average(Generic[Network]):
     """Exponential moving average of a module's weights; short at first, then over 1 / (1 - decay) steps."""
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
-        self.module = copy.deepcopy(module).requires_grad_(False).eval()
+    def __init__(self, module: Network, decay: float) -> None:
+        self.module: Network = copy.deepcopy(module).requires_grad_(False).eval()
         self.decay, self.count = decay, 0
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         self.count += 1
         weight = 1 - min(self.decay, self.count / (self.count + 20))
-        torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), weight)
+        for mean, now in zip(self.module.parameters(), module.parameters(), strict=True):
+            mean.lerp_(now, weight)
 
     def state_dict(self) -> dict[str, Any]:
         return {"module": self.module.state_dict(), "count": self.count}
@@ -144,10 +151,12 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
     flat = torch.cat([g.flatten() for g in gradients])
     dist.all_reduce(flat)
     flat /= processes()
-    torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(flat.split([g.numel() for g in gradients]), gradients, strict=True)])
+    parts = flat.split([g.numel() for g in gradients])
+    for g, part in zip(gradients, parts, strict=True):
+        g.copy_(part.view_as(g))
 
 
-def share(module: nn.Module) -> nn.Module:
+def share(module: Network) -> Network:
     """Give every process the first one's weights."""
     if processes() > 1:
         for x in module.state_dict().values():

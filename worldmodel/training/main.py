@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 
 from ..autoencoder import Autoencoder
 from ..checkpoint import load_weights, save_weights
@@ -52,7 +52,7 @@ def train(**config: Any) -> None:
         raise ValueError(f"No such stage: {', '.join(sorted(unknown))}. There are {', '.join(STAGES)}.")
     count = plan.processes or max(1, torch.cuda.device_count())
     if count > 1:
-        mp.spawn(_process, (count, plan), nprocs=count)
+        spawn(_process, (count, plan), nprocs=count)
     else:
         _process(0, 1, plan)
 
@@ -76,7 +76,9 @@ def _stages(plan: Plan, device: torch.device) -> None:
     folder = Path(plan.out)
     found = list(episodes(Path(plan.data)))
     if not found:
-        raise FileNotFoundError(f"No episodes in {plan.data}. `python run.py collect out={plan.data}` plays some.")
+        raise FileNotFoundError(
+            f"No episodes in {plan.data}. `python run.py collect out={plan.data}` plays some."
+        )
     mine = found[rank() :: processes()]
     vocabulary = Vocabulary(VOCABULARY)
     torch.manual_seed(plan.seed)  # the same first weights in every process
@@ -97,11 +99,16 @@ def _stages(plan: Plan, device: torch.device) -> None:
 
     library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
     returns = (library.earlier >= 0).mean()
-    print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} with an earlier view", flush=True)
+    print(
+        f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} with an earlier view",
+        flush=True,
+    )
 
     def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
         if rank() == 0:
-            about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=asdict(plan))
+            about = dict(
+                autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=asdict(plan)
+            )
             save_weights(folder / name, autoencoder, network, vocabulary, about)
 
     if "flow" in plan.stages and not _done(folder, "flow", network):

@@ -16,7 +16,7 @@ from ..denoiser import Denoiser, Prompt
 
 
 class TwoStream:
-    """Attention over `history` clean frames of `tokens` each, then noisy versions of the last `noisy` of them."""
+    """Attention over `history` clean frames of `tokens` each, then noisy versions of the last `noisy`."""
 
     def __init__(self, tokens: int, history: int, noisy: int, device: torch.device) -> None:
         self.history, self.noisy = history, noisy

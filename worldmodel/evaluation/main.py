@@ -1,0 +1,156 @@
+"""`run.py eval`: the parts asked for, into one folder of JSON, Markdown and contact sheets."""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fastar import MEMORIES
+
+from ..checkpoint import load_weights
+from ..doom.captions import VOCABULARY
+from ..episodes import episodes
+from ..load import load_world
+from ..training.library import Library
+from ..vocabulary import Vocabulary
+from ..world import World
+from .clips import held_out
+from .conditioning import ablation, turning
+from .explained import explained
+from .pace import pace
+from .quality import quality, sheet
+
+PARTS = ("quality", "explained", "conditioning", "pace")
+
+
+class Evaluation:
+    """The settings of configs/eval.yaml, and what has been found so far."""
+
+    def __init__(
+        self, weights: Path, data: Path, out: Path, memories: dict[str, Any], device: str, dtype: str
+    ) -> None:
+        self.weights, self.data, self.out, self.memories = load_weights(weights), data, out, memories
+        self.how = {"device": device, "dtype": dtype}
+        out.mkdir(parents=True, exist_ok=True)
+        self.found: dict[str, Any] = {
+            "machine": machine(device),
+            "dtype": dtype,
+            "weights": self.weights.hash,
+        }
+
+    def world(self, memory: str, steps: int = 1) -> World:
+        return load_world(self.weights, memory, self.memories, steps=steps, **self.how)
+
+    def quality(
+        self, memories: list[str], steps: list[int], games: int, likeness: list[int], crispness: list[int]
+    ) -> None:
+        """PSNR and sharpness of every memory at every number of steps."""
+        longest = max(*likeness, *(n + 3 for n in crispness))
+        clips = held_out(self.data, games, 16 + longest)
+        for count in steps:
+            for memory in memories:
+                row, dreamt = quality(
+                    self.world(memory, count), clips, likeness=likeness, crispness=crispness
+                )
+                self.add("quality", {"memory": memory, "steps": count, **row})
+                picture = sheet(clips, dreamt, sorted({1, *likeness, *crispness}))
+                Image.fromarray(picture).save(self.out / f"sheet-{memory}-{count}.png")
+
+    def explained(self, memory: str, games: int, frames: int, start: int) -> None:
+        """Explained output per layer, once the far memory is full."""
+        clips = held_out(self.data, games, frames)
+        world = self.world("dense")
+        layers = explained(
+            world, lambda n, rope: MEMORIES[memory](n, rope, **self.memories[memory]), clips, start=start
+        )
+        self.add(
+            "explained",
+            {"memory": memory, **{f"layer {i}": x for i, x in enumerate(layers)}, "least": min(layers)},
+        )
+
+    def conditioning(self, clips: int, episodes_read: int, games: int) -> None:
+        """What removing a condition costs, and whether the view turns the way the key says."""
+        world = load_world(self.weights, "dense", self.memories, device=self.how["device"])
+        found = list(episodes(self.data))[:episodes_read]
+        library = Library.encode(found, world.autoencoder, Vocabulary(VOCABULARY), world.device)
+        losses = ablation(world.denoiser, library, clips=clips)
+        whole = losses["nothing"]
+        for name, loss in losses.items():
+            self.add("conditioning", {"removed": name, "loss": loss, "more": loss - whole})
+        world = self.world("tempcache")
+        self.add("turning", {"games": games, "right way": turning(world, held_out(self.data, games, 16))})
+
+    def pace(self, frames: dict[str, int], every: int) -> None:
+        """One game through each memory."""
+        clips = held_out(self.data, 1, 800)
+        for memory, count in frames.items():
+            for row in pace(self.world(memory), clips, frames=count, every=every):
+                self.add("pace", {"memory": memory, **row})
+
+    def add(self, part: str, row: dict[str, Any]) -> None:
+        """Print a row, and write all that was found so far."""
+        print(
+            part,
+            " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+            flush=True,
+        )
+        self.found.setdefault(part, []).append(row)
+        (self.out / "eval.json").write_text(json.dumps(self.found, indent=1))
+        (self.out / "eval.md").write_text(markdown(self.found))
+
+
+def evaluate(
+    weights: str,
+    data: str,
+    out: str,
+    parts: list[str],
+    memories: dict[str, Any],
+    device: str = "cpu",
+    dtype: str = "float32",
+    **options: Any,
+) -> None:
+    """Measure the parts of a configuration; `options` holds the arguments of each part by its name."""
+    if unknown := set(parts) - set(PARTS):
+        raise ValueError(f"No such part: {', '.join(sorted(unknown))}. There are {', '.join(PARTS)}.")
+    evaluation = Evaluation(Path(weights), Path(data), Path(out), memories, device, dtype)
+    for part in parts:
+        measure: Callable[..., None] = getattr(evaluation, part)
+        measure(**options[part])
+
+
+def machine(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")
+    names = (
+        [
+            line.split(":")[1].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if cpuinfo.exists()
+        else []
+    )
+    return f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """A table per part."""
+    lines = [f"{found['machine']}, {found['dtype']}, weights {found['weights']}", ""]
+    for part, rows in found.items():
+        if not isinstance(rows, list):
+            continue
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        lines += [f"### {part}", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+        lines += ["| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |" for row in rows]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,48 @@
+"""Likeness to the real engine, and sharpness beside that of raw real frames."""
+
+import numpy as np
+
+from ..world import World
+from .clips import Clips, dream
+
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def psnr(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """dB between pictures uint8 [..., h, w, 3]: [...]."""
+    error = np.square((a.astype(np.float32) - b.astype(np.float32)) / 255).mean((-1, -2, -3))
+    return -10 * np.log10(np.maximum(error, 1e-10))
+
+
+def sharpness(pictures: np.ndarray) -> np.ndarray:
+    """Mean |dx| + |dy| of luma of pictures uint8 [..., h, w, 3]: [...]."""
+    luma = pictures.astype(np.float32) @ LUMA
+    return np.abs(np.diff(luma, axis=-1)).mean((-1, -2)) + np.abs(np.diff(luma, axis=-2)).mean((-1, -2))
+
+
+def quality(
+    world: World, clips: Clips, *, likeness: list[int], crispness: list[int], history: int = 16
+) -> tuple[dict[str, float], np.ndarray]:
+    """PSNR at some frames of the dream and sharpness ratio about others; and the dream [b, f, h, w, 3].
+
+    The ratio at frame n compares the eight frames around it, summed over games, with the raw real ones.
+    """
+    dreamt = np.stack(list(dream(world, clips, history=history)), 1)
+    real = clips.frames[:, history:]
+    row = {f"psnr@{n}": float(psnr(dreamt[:, n - 1], real[:, n - 1]).mean()) for n in likeness}
+    for n in crispness:
+        near = slice(max(0, n - 5), n + 3)
+        row[f"sharp@{n}"] = float(sharpness(dreamt[:, near]).mean() / sharpness(real[:, near]).mean())
+    return row, dreamt
+
+
+def sheet(
+    clips: Clips, dreamt: np.ndarray, frames: list[int], *, history: int = 16, games: int = 8
+) -> np.ndarray:
+    """A contact sheet: per game the real frames above the dreamt ones, at the given numbers."""
+    real = clips.frames[:, history:]
+    rows = []
+    for game in range(min(games, clips.games)):
+        for pictures in (real, dreamt):
+            rows.append(np.concatenate([pictures[game, n - 1] for n in frames], 1))
+    return np.concatenate(rows, 0)
