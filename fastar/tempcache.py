@@ -100,19 +100,23 @@ class TempCache(WindowSink):
 
     def _leave(self, slot: slice) -> None:
         """Fold the oldest recent frame of every layer into its far memory."""
+        if len(set(self.committed)) > 1:
+            raise RuntimeError(
+                f"Every layer must commit a frame before any commits the next, got {self.committed}."
+            )
         look = self.looks[:, :, slot.start // self.tokens].flatten(0, 1)
         key, value = (x[:, :, :, slot].flatten(0, 1).transpose(1, 2) for x in (self.keys, self.values))
         joins, owner = self._match(look)
         room = self._least_worth(owner, joins)
         wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
-        if self._used(0) >= self._whole + self.far:  # before that, the least worth are empty slots
+        full = self._used(0) + self.tokens > self._whole + self.far
+        if full:  # before that, the least worth are empty slots
             self._empty(room, wanted)
         fresh = (~joins).cumsum(-1) - 1
         self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
         self.bias[:, :, slot] = -torch.inf
-        self.bias[:, :, self._whole :] = self.count.log().unflatten(
-            0, (self.layers, -1)
-        )  # log 0: an empty slot
+        # log m; an empty slot has log 0
+        self.bias[:, :, self._whole :] = self.count.log().unflatten(0, (self.layers, -1))
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
@@ -131,7 +135,8 @@ class TempCache(WindowSink):
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
         age = self.committed[0] - self.time
-        worth = torch.where(self.count > 0, self.count.clamp_min(1).log2() - age / self.half_life, -torch.inf)
+        empty = torch.arange(self.far, device=age.device) - 1e6  # in order, so that what is in use is a prefix
+        worth = torch.where(self.count > 0, self.count.clamp_min(1).log2() - age / self.half_life, empty)
         joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
         worth = worth.scatter_reduce(1, owner, joined, "amax")
         return worth.topk(self.tokens, largest=False).indices

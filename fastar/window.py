@@ -1,5 +1,7 @@
 """Window + sink: the first frames and the last ones, nothing between. The rival at an equal budget."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -58,6 +60,14 @@ class WindowSink(Remembering):
         self._keep(layer, slot, *present)
         self._present[layer] = None
         self.committed[layer] += 1
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.tokens and self.keys.shape[3] != self._room():
+            raise ValueError(
+                f"This state has room for {self.keys.shape[3]} tokens, these settings for {self._room()}. "
+                "Load it with the settings it was saved with."
+            )
 
     def stats(self) -> Stats:
         frames = self.committed[-1]

@@ -96,7 +96,10 @@ class World:
         self.frame_index = 0
         self.batch = latents.shape[0]
         self.say(prompt)
-        self._pass(latents, [0.0] * latents.shape[1], keys, 0)  # commits all but the last frame
+        for i in range(latents.shape[1] - 1):
+            self._pass(latents[:, i : i + 1], [0.0], keys[:, i : i + 1], i)
+            for layer in range(len(self.denoiser.blocks)):
+                self.memory.commit(layer)
         self._last, self._last_keys = latents[:, -1], keys[:, -1]
         self.frame_index = latents.shape[1]
 

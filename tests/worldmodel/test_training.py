@@ -255,7 +255,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     run.save(part=part)
     assert progress == [0, 1 / 6, 2 / 6, 3 / 6]
     later, other = Run(tmp_path, "flow", steps=6), torch.nn.Linear(2, 2)
-    assert later.resume(part=other) and later.step == run.step and 100 <= later.seconds < 110
+    assert later.resume(part=other) and later.step == 4 and 100 <= later.seconds < 110
     assert torch.equal(other.weight, part.weight)
     assert list(later.laps())[-1] == 5 / 6 and list(later.laps()) == []
 

@@ -30,7 +30,7 @@ class Run:
         self.folder, self.stage, self.minutes, self.steps = folder, stage, minutes, steps
         folder.mkdir(parents=True, exist_ok=True)
         self.step, self._spent, self._began = 0, 0.0, time.monotonic()
-        self._progress = 0.0
+        self._progress, self._inside = 0.0, False
 
     @property
     def checkpoint(self) -> Path:
@@ -51,7 +51,9 @@ class Run:
                 self._progress = _from_first(self.seconds / (60 * self.minutes))
             if self._progress >= 1:
                 return
+            self._inside = True
             yield self._progress
+            self._inside = False
             self.step += 1
 
     def log(self, **figures: Any) -> None:
@@ -71,7 +73,7 @@ class Run:
             return
         state = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
         fresh = self.checkpoint.with_suffix(".new")
-        torch.save({"step": self.step, "seconds": self.seconds, **state}, fresh)
+        torch.save({"step": self.step + self._inside, "seconds": self.seconds, **state}, fresh)
         fresh.replace(self.checkpoint)
 
     def resume(self, **parts: Any) -> bool:

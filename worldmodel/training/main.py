@@ -113,8 +113,8 @@ def _stages(plan: Plan, device: torch.device) -> None:
 
     if "flow" in plan.stages and not _done(folder, "flow", network):
         result = train_flow(library, autoencoder, network, folder, **plan.flow)
-        _finish(folder, "flow", result)
         export("base", result, {"4": [1.0, 0.857, 0.667, 0.4]})
+        _finish(folder, "flow", result)
         network.load_state_dict(result.state_dict())
     if "adversarial" in plan.stages:
         levels = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
