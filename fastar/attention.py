@@ -19,6 +19,8 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """`attend_reference` by the fastest stock path: fused SDPA, which takes the bias as a float mask."""
+    if not q.shape[-2]:
+        return q
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         return attend_reference(
             q, k, v, bias

@@ -42,6 +42,8 @@ class AxialRope:
         return where.to(precision) @ self._rates.to(where.device, precision)
 
     def __call__(self, x: Tensor, where: Tensor) -> Tensor:
+        if not x.shape[-2]:
+            return x  # nobody asks
         return turn(x, *self._table(where, x.dtype, in_space=False))
 
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:

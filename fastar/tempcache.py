@@ -135,7 +135,7 @@ class TempCache(WindowSink):
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
         age = self.committed[0] - self.time
-        empty = torch.arange(self.far, device=age.device) - 1e6  # in order, so that what is in use is a prefix
+        empty = torch.arange(self.far, device=age.device) - 1e6  # in order: what is used is a prefix
         worth = torch.where(self.count > 0, self.count.clamp_min(1).log2() - age / self.half_life, empty)
         joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
         worth = worth.scatter_reduce(1, owner, joined, "amax")

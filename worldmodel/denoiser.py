@@ -113,19 +113,23 @@ class Block(nn.Module):
         prompt: tuple[Tensor, Tensor, Tensor],
         read: SelfAttention,
     ) -> Tensor:
-        """x [b, f, n, width] and condition [b, f, width] -> like x."""
-        frames = x.shape[1]
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
+        """x [b, f, n, width] and condition [b, f, width] -> like x.
 
-        q, k, v = (self.split(y) for y in self.qkv(self.norm1(x) * (1 + scale1) + shift1).chunk(3, -1))
+        Where `read` answers for the last frames only, the others have left their keys and go no further.
+        """
+        shift, scale, *late = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
+        q, k, v = (self.split(y) for y in self.qkv(adapted(self.norm1(x), shift, scale)).chunk(3, -1))
         attended = read(self.norm_q(q), self.norm_k(k), v, where)
-        x = x + gate1 * self.out(self.join(attended, frames))
+
+        frames = attended.shape[2] // x.shape[2]
+        x, gate, shift, scale, gate_mlp = (y[:, -frames:] for y in (x, *late))
+        x = torch.addcmul(x, gate, self.out(self.join(attended, frames)))
 
         attended = attend(self.split(self.cross_q(self.norm_cross(x))), *prompt)
         x = x + self.cross_out(self.join(attended, frames))
 
-        inner = F.gelu(self.up(self.norm2(x) * (1 + scale2) + shift2), approximate="tanh")
-        return x + gate2 * self.down(inner)
+        inner = F.gelu(self.up(adapted(self.norm2(x), shift, scale)), approximate="tanh")
+        return torch.addcmul(x, gate_mlp, self.down(inner))
 
     def split(self, x: Tensor) -> Tensor:
         """[b, f, n, width] -> [b, h, f n, d]."""
@@ -198,7 +202,7 @@ class Denoiser(nn.Module):
         reads: Sequence[SelfAttention],
         controls: list[Tensor] | None = None,
     ) -> Tensor:
-        """Velocity of x [b, f, n, channels].
+        """Velocity of x [b, f, n, channels], or of its last frames if the last read answers for these only.
 
         level    [b, f] noise level of each frame, 0 clean to 1 pure noise
         keys     [b, f, 9] pressed during the frame
@@ -214,9 +218,9 @@ class Denoiser(nn.Module):
         for i, (block, read) in enumerate(zip(self.blocks, reads, strict=True)):
             h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read)
             if i < len(controls):
-                h = h + controls[i]
-        shift, scale = self.adapt(F.silu(condition))[:, :, None].chunk(2, -1)
-        return self.out(self.norm(h) * (1 + scale) + shift)
+                h = h + controls[i][:, -h.shape[1] :]
+        shift, scale = self.adapt(F.silu(condition[:, -h.shape[1] :]))[:, :, None].chunk(2, -1)
+        return self.out(adapted(self.norm(h), shift, scale))
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""
@@ -244,6 +248,11 @@ class Denoiser(nn.Module):
         space = torch.stack([y, x], -1).float().expand(*times.shape, -1, 2)
         time = times.float()[..., None, None].expand(*times.shape, rows * columns, 1)
         return torch.cat([time, space], -1).flatten(-3, -2)
+
+
+def adapted(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Normalised x [b, f, n, width], scaled and shifted per frame [b, f, 1, width]."""
+    return torch.addcmul(shift, x, 1 + scale)
 
 
 def zero(*layers: nn.Module) -> None:

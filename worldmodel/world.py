@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fastar import AxialRope, Memory, Stats
 
+from .actions import KEYS
 from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import Denoiser
 from .diffusion import clean_of, noised
@@ -25,15 +26,21 @@ MakeMemory = Callable[[int, AxialRope], Memory]
 
 
 class Recall:
-    """Self-attention of one layer in play: every frame of the pass but the last is committed on the way."""
+    """Self-attention of one layer in play: every frame of the pass but the last is committed on the way.
 
-    def __init__(self, memory: Memory, layer: int) -> None:
-        self.memory, self.layer = memory, layer
+    The last layer answers for the last frame only, since nobody asks what the others become.
+    """
+
+    def __init__(self, memory: Memory, layer: int, *, last: bool = False) -> None:
+        self.memory, self.layer, self.last = memory, layer, last
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, where: Sequence[Tensor]) -> Tensor:
         """q, k, v [b, h, f n, d]; `where` has the positions [n, 3] of each frame."""
+        queries, keys, values = (list(x.chunk(len(where), 2)) for x in (q, k, v))
+        if self.last:
+            queries[:-1] = [x[:, :, :0] for x in queries[:-1]]
         outputs = []
-        for i, frame in enumerate(zip(*(x.chunk(len(where), 2) for x in (q, k, v)), where, strict=True)):
+        for i, frame in enumerate(zip(queries, keys, values, where, strict=True)):
             if i:
                 self.memory.commit(self.layer)
             outputs.append(self.memory.attend(self.layer, *frame))
@@ -66,6 +73,7 @@ class World:
         self.device, self.dtype = weight.device, weight.dtype
         self.tokens = denoiser.grid[0] * denoiser.grid[1]
         self.timings: dict[str, float] = {}
+        self._known: dict[bytes, list[Tensor]] = {}  # keys held -> what the control branches make of them
         self.use(memory)
         self._noise = torch.Generator(self.device)
         self.frame_index = 0
@@ -75,7 +83,7 @@ class World:
         layers = len(self.denoiser.blocks)
         self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
-        self._reads = [Recall(self.memory, layer) for layer in range(layers)]
+        self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
 
     @torch.no_grad()
     def reset(
@@ -84,13 +92,14 @@ class World:
         """Begin after real frames uint8 [b, f, h, w, 3] and the keys [b, f, 9] that led to each of them."""
         b, f = frames.shape[:2]
         latents = self._encode(frames.reshape(b * f, *frames.shape[2:])).unflatten(0, (b, f))
-        self.reset_latents(latents, torch.from_numpy(keys).to(self.device), prompt, seed)
+        self.reset_latents(latents, keys, prompt, seed)
 
     @torch.no_grad()
     def reset_latents(
-        self, latents: Tensor, keys: Tensor, prompt: str | Sequence[str] = "", seed: int = 0
+        self, latents: Tensor, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0
     ) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
+        keys = np.asarray(keys, np.uint8)
         self.memory.reset()
         self._noise.manual_seed(seed)
         self.frame_index = 0
@@ -100,7 +109,7 @@ class World:
             self._pass(latents[:, i : i + 1], [0.0], keys[:, i : i + 1], i)
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
-        self._last, self._last_keys = latents[:, -1], keys[:, -1]
+        self._last, self._last_keys = latents[:, -1:], keys[:, -1:]
         self.frame_index = latents.shape[1]
 
     @torch.no_grad()
@@ -113,32 +122,31 @@ class World:
         return unknown
 
     @torch.no_grad()
-    def step(self, keys: np.ndarray | Tensor) -> Tensor:
+    def step(self, keys: np.ndarray) -> Tensor:
         """Dream one frame from the keys held [9] or [b, 9]: its latent tokens [b, n, c]."""
-        keys = torch.as_tensor(keys, device=self.device).expand(self.batch, -1)
+        now = np.broadcast_to(np.asarray(keys, np.uint8), (self.batch, len(KEYS)))[:, None]
         with self._clock("dream"):
-            both = torch.stack([self._last_keys, keys], 1)
-            before = self._remembered(self._last)
-            clean = x = self._draw()
-            for i, level in enumerate(self.levels):
-                levels = torch.full((self.batch,), level, device=self.device)
-                if i == 0:
-                    frames = torch.stack([before, x], 1)
-                    velocity = self._pass(frames, [self.context_level, level], both, self.frame_index - 1)[
-                        :, 1
-                    ]
-                else:
-                    x = noised(clean[:, None], levels[:, None], self._draw()[:, None])[:, 0]
-                    velocity = self._pass(x[:, None], [level], keys[:, None], self.frame_index)[:, 0]
-                clean = clean_of(x[:, None], levels[:, None], velocity[:, None])[:, 0]
-        self._last, self._last_keys = clean, keys
+            clean = self._dream(now)
+        self._last, self._last_keys = clean, now
         self.frame_index += 1
+        return clean[:, 0]
+
+    def _dream(self, keys: np.ndarray) -> Tensor:
+        """A clean frame [b, 1, n, c] from keys [b, 1, 9]; the frame before it is committed on the way."""
+        first, *others = self.levels
+        before, x = self._remembered(self._last), self._draw()
+        both, levels = np.concatenate([self._last_keys, keys], 1), [self.context_level, first]
+        velocity = self._pass(torch.cat([before, x], 1), levels, both, self.frame_index - 1)
+        clean = clean_of(x, self._level(first), velocity)
+        for level in others:
+            x = noised(clean, self._level(level), self._draw())
+            clean = clean_of(x, self._level(level), self._pass(x, [level], keys, self.frame_index))
         return clean
 
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
         """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
-        self._last = self._encode(frames)
+        self._last = self._encode(frames)[:, None]
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -160,7 +168,7 @@ class World:
             "batch": self.batch,
             "prompts": list(self.prompts),
             "last": self._last.clone(),
-            "last_keys": self._last_keys.clone(),
+            "last_keys": torch.from_numpy(self._last_keys.copy()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -168,29 +176,44 @@ class World:
         self.memory.load_state_dict(state["memory"])
         self._noise.set_state(state["noise"])
         self.frame_index, self.batch = state["frame_index"], state["batch"]
-        self._last, self._last_keys = state["last"].clone(), state["last_keys"].clone()
+        self._last, self._last_keys = state["last"].clone(), state["last_keys"].numpy().copy()
         self.say(state["prompts"])
 
     def _encode(self, frames: np.ndarray) -> Tensor:
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device)
         return self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float()
 
-    def _pass(self, frames: Tensor, levels: list[float], keys: Tensor, start: int) -> Tensor:
-        """Velocity of frames [b, f, n, c] at times start, start + 1, ...; commits all but the last."""
+    def _pass(self, frames: Tensor, levels: list[float], keys: np.ndarray, start: int) -> Tensor:
+        """Velocity [b, 1, n, c] of the last of frames [b, f, n, c] at times start, start + 1, ...
+
+        All but the last are committed.
+        """
         times = torch.arange(start, start + frames.shape[1], device=self.device)
         level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
         where = self.denoiser.positions(times).chunk(len(times))
-        out = self.denoiser(frames.to(self.dtype), level, keys, where, self._prompt, self._reads)
+        keys = np.array(keys, np.uint8)
+        held, controls = torch.from_numpy(keys).to(self.device), self._controls(keys)
+        out = self.denoiser(frames.to(self.dtype), level, held, where, self._prompt, self._reads, controls)
         return out.float()
 
+    def _controls(self, keys: np.ndarray) -> list[Tensor]:
+        """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""
+        for held in {row.tobytes(): row for row in keys.reshape(-1, len(KEYS))}.values():
+            if held.tobytes() not in self._known:
+                alone = torch.from_numpy(held.copy())[None, None].to(self.device)
+                self._known[held.tobytes()] = [x[0, 0] for x in self.denoiser.control(alone)]
+        known = [[self._known[row.tobytes()] for row in game] for game in keys]
+        layers = range(len(self.denoiser.inject))
+        return [torch.stack([torch.stack([frame[i] for frame in game]) for game in known]) for i in layers]
+
     def _remembered(self, clean: Tensor) -> Tensor:
-        if not self.context_level:
-            return clean
-        level = torch.full((self.batch, 1), self.context_level, device=self.device)
-        return noised(clean[:, None], level, self._draw()[:, None])[:, 0]
+        return noised(clean, self._level(self.context_level), self._draw()) if self.context_level else clean
+
+    def _level(self, level: float) -> Tensor:
+        return torch.full((self.batch, 1), level, device=self.device)
 
     def _draw(self) -> Tensor:
-        shape = (self.batch, self.tokens, self.denoiser.channels)
+        shape = (self.batch, 1, self.tokens, self.denoiser.channels)
         return torch.randn(shape, generator=self._noise, device=self.device)
 
     @contextmanager
