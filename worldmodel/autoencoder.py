@@ -81,16 +81,16 @@ class Autoencoder(nn.Module):
 
 
 class Critic(nn.Module):
-    """Patch discriminator: frames [n, 3, h, w] -> realness of neighbourhoods [n, 1, h/8 + 1, w/8 + 1]."""
+    """Patch discriminator: frames [n, 3, h, w] -> realness of neighbourhoods [n, 1, h/8, w/8]."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            conv(3, width, 3), nn.SiLU(),
-            conv(width, 2 * width, 4, 2), nn.GroupNorm(8, 2 * width), nn.SiLU(),
-            conv(2 * width, 4 * width, 4, 2), nn.GroupNorm(8, 4 * width), nn.SiLU(),
-            conv(4 * width, 4 * width, 4, 2), nn.GroupNorm(8, 4 * width), nn.SiLU(),
-            conv(4 * width, 1, 3),
+            nn.PixelUnshuffle(2), conv(12, width), nn.SiLU(),
+            conv(width, 2 * width, stride=2), nn.GroupNorm(8, 2 * width), nn.SiLU(),
+            conv(2 * width, 4 * width, stride=2), nn.GroupNorm(8, 4 * width), nn.SiLU(),
+            conv(4 * width, 4 * width), nn.GroupNorm(8, 4 * width), nn.SiLU(),
+            conv(4 * width, 1),
         )  # fmt: skip
 
     def forward(self, frames: Tensor) -> Tensor:

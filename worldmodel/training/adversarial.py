@@ -3,7 +3,7 @@
 Flow matching at few steps gives the mean of what may come: it blurs, then flattens. Here the
 student dreams a frame in one pass from level 1, .6 or .3, and a discriminator, a copy of the base
 network with one number per token, reads the same history and judges the frame beside the true one
-(relativistic loss; its gradient penalised by finite differences). Every second step, half of the
+(relativistic loss; its gradient penalised by finite differences). Every second step, much of the
 history is the student's own dreams, every fourth twice dreamt: that is what stops drift.
 """
 
@@ -121,11 +121,12 @@ class Scene:
         return self._run(critic, self.clip.latents, frames, self.constant(SHOWN)).mean((2, 3))
 
     def relived(self, network: Denoiser, *, twice: bool) -> Tensor:
-        """The history with half of its recent frames replaced by the student's dreams of them."""
+        """The history, a share of its recent frames (another in every clip) replaced by dreams of them."""
         history = self.clip.latents
+        share = torch.rand(len(history), 1, 1, 1, device=history.device)
         for _ in range(1 + twice):
             dreamt = self.dream(network, history, self.constant(1.0))
-            swap = torch.rand(*dreamt.shape[:2], 1, 1, device=dreamt.device) < 0.5
+            swap = torch.rand(*dreamt.shape[:2], 1, 1, device=dreamt.device) < share
             recent = torch.where(swap, dreamt, self.truth)
             history = torch.cat([self.clip.latents[:, : -self.streams.noisy], recent], 1)
         return history

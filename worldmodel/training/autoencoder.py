@@ -7,6 +7,7 @@ picture is `critic_pull` of the pixels' pull. The decoder sees noisy latents thr
 they come from a dream.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def train_autoencoder(
     device: torch.device,
     *,
     model: dict[str, Any],
+    start: Autoencoder | None = None,
     frames: int = 160_000,
     batch: int = 192,
     minutes: float | None = None,
@@ -38,9 +40,13 @@ def train_autoencoder(
     workers: int = 0,
     log_every: int = 200,
 ) -> Autoencoder:
-    """Train on `frames` evenly spread over the episodes; returns the averaged weights, latents normalised."""
+    """Train on `frames` evenly spread over the episodes; returns the averaged weights, latents normalised.
+
+    From a `start`, only its decoder goes on: latents stay what a denoiser has learnt to dream.
+    """
     run = Run(folder, "autoencoder", minutes=minutes, steps=steps)
-    net = Autoencoder(**model).to(device)
+    net = copy.deepcopy(start) if start else Autoencoder(**model).to(device)
+    net.encoder.requires_grad_(start is None)
     critic = Critic(critic_width).to(device)
     average = Average(net, 0.998)
     learn = adamw(net, lr, betas=(0.9, 0.95), decay=0.01)
@@ -77,16 +83,15 @@ def train_autoencoder(
         loss = (y * pull).sum() + 1e-3 * latent.square().mean()  # its gradient in y is `pull`
         update(learn, loss, now)
         average.update(net)
-        if (
-            progress >= critic_from - 0.02
-        ):  # the critic starts a little earlier, so that it has something to say
+        if progress >= critic_from - 0.02:  # a little earlier, so that the critic has something to say
             critic_loss, gap = _criticise(critic, x, y.detach(), mixed)
             update(learn_critic, critic_loss, now / 3)
             figures = {"critic": critic_loss, "gap": gap}
         if run.step % log_every == 0:
             psnr = -10 * ((y.clamp(-1, 1) - x) / 2).square().mean().log10()
             run.log(pixels=pixels, psnr=psnr, sharp=_sharpness(y) / _sharpness(x), **figures)
-    _normalise(average.module, pictures, mixed)
+    if start is None:
+        _normalise(average.module, pictures, mixed)
     run.save(net=net, critic=critic, average=average, learn=learn, learn_critic=learn_critic)
     return average.module
 

@@ -99,8 +99,8 @@ class Average(Generic[Network]):
     def update(self, module: nn.Module) -> None:
         self.count += 1
         weight = 1 - min(self.decay, self.count / (self.count + 20))
-        for mean, now in zip(self.module.parameters(), module.parameters(), strict=True):
-            mean.lerp_(now, weight)
+        means, now = list(self.module.parameters()), list(module.parameters())
+        torch._foreach_lerp_(means, now, weight)  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Any]:
         return {"module": self.module.state_dict(), "count": self.count}
@@ -117,9 +117,10 @@ def rate(progress: float, step: int, *, warmup: int, hold: float) -> float:
 
 
 def adamw(module: nn.Module, lr: float, *, betas: tuple[float, float], decay: float) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only."""
-    matrices = [p for p in module.parameters() if p.ndim > 1]
-    others = [p for p in module.parameters() if p.ndim <= 1]
+    """AdamW for what requires a gradient, with weight decay on matrices only."""
+    learnt = [p for p in module.parameters() if p.requires_grad]
+    matrices = [p for p in learnt if p.ndim > 1]
+    others = [p for p in learnt if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=matrices[0].is_cuda)
 
@@ -154,8 +155,8 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
     dist.all_reduce(flat)
     flat /= processes()
     parts = flat.split([g.numel() for g in gradients])
-    for g, part in zip(gradients, parts, strict=True):
-        g.copy_(part.view_as(g))
+    means = [part.view_as(g) for g, part in zip(gradients, parts, strict=True)]
+    torch._foreach_copy_(gradients, means)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def share(module: Network) -> Network:

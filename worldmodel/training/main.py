@@ -4,6 +4,7 @@ Stages that are done are loaded, a stage that was cut short goes on from its che
 a weights folder that `run.py play weights=...` plays.
 """
 
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from .adversarial import train_adversarial
 from .autoencoder import train_autoencoder
 from .flow import train_flow
 from .library import Library
+from .look import look
 from .loop import processes, rank, share
 
 STAGES = ("autoencoder", "flow", "adversarial")
+FEW_STEPS = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Plan:
     """The nodes of configs/train.yaml; each stage's node is the arguments of its function."""
 
     data: str
+    held_out: str | None
     out: str
     start_from: str | None
     stages: list[str]
@@ -52,19 +56,19 @@ def train(**config: Any) -> None:
         raise ValueError(f"No such stage: {', '.join(sorted(unknown))}. There are {', '.join(STAGES)}.")
     count = plan.processes or max(1, torch.cuda.device_count())
     if count > 1:
-        spawn(_process, (count, plan), nprocs=count)
+        spawn(_process, (count, _free_port(), plan), nprocs=count)
     else:
-        _process(0, 1, plan)
+        _process(0, 1, 0, plan)
 
 
-def _process(index: int, count: int, plan: Plan) -> None:
+def _process(index: int, count: int, port: int, plan: Plan) -> None:
     device = torch.device("cuda", index) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
     if count > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, "tcp://127.0.0.1:29513", rank=index, world_size=count)
+        dist.init_process_group(backend, f"tcp://127.0.0.1:{port}", rank=index, world_size=count)
     try:
         _stages(plan, device)
     finally:
@@ -92,24 +96,29 @@ def _stages(plan: Plan, device: torch.device) -> None:
 
     if start:
         autoencoder.load_state_dict(start.autoencoder.state_dict())
-    elif not _done(folder, "autoencoder", autoencoder):
-        autoencoder = share(train_autoencoder(mine, folder, device, workers=plan.workers, **plan.autoencoder))
+    if "autoencoder" in plan.stages and not _done(folder, "autoencoder", autoencoder):
+        how = {"start": autoencoder if start else None, "workers": plan.workers, **plan.autoencoder}
+        autoencoder = share(train_autoencoder(mine, folder, device, **how))
         _finish(folder, "autoencoder", autoencoder)
     autoencoder.requires_grad_(False).eval()
 
+    def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
+        if rank():
+            return
+        recipe = {k: v for k, v in asdict(plan).items() if k in ("stages", *STAGES)}
+        about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=recipe)
+        save_weights(folder / name, autoencoder, network, vocabulary, about)
+        if plan.held_out:
+            fewest = next(iter(levels.values()))
+            picture = folder / f"{name}.png"
+            found = look(Path(plan.held_out), picture, autoencoder, network, vocabulary, fewest)
+            print(f"{picture}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
+
+    if set(plan.stages) == {"autoencoder"}:
+        return export("weights", network, start.manifest["levels"] if start else FEW_STEPS)
     library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
     returns = (library.earlier >= 0).mean()
-    print(
-        f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} with an earlier view",
-        flush=True,
-    )
-
-    def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
-        if rank() == 0:
-            about = dict(
-                autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=asdict(plan)
-            )
-            save_weights(folder / name, autoencoder, network, vocabulary, about)
+    print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} return", flush=True)
 
     if "flow" in plan.stages and not _done(folder, "flow", network):
         result = train_flow(library, autoencoder, network, folder, **plan.flow)
@@ -117,8 +126,13 @@ def _stages(plan: Plan, device: torch.device) -> None:
         _finish(folder, "flow", result)
         network.load_state_dict(result.state_dict())
     if "adversarial" in plan.stages:
-        levels = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
-        export("weights", train_adversarial(library, network, folder, **plan.adversarial), levels)
+        export("weights", train_adversarial(library, network, folder, **plan.adversarial), FEW_STEPS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _done(folder: Path, stage: str, module: nn.Module) -> bool:
