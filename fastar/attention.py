@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
 PLAIN = 4096
 """Keys up to which two bf16 products beat fused attention on a CPU (Zen 4, 70 queries: 2.4 : 2.8 ms for 2,380
 keys); for 70,000 they lose, 141 : 91. They also cost oneDNN some MB for every number of keys it meets."""

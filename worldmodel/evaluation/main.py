@@ -22,7 +22,7 @@ from ..world import World
 from .clips import held_out
 from .conditioning import ablation, turning
 from .explained import explained
-from .pace import pace
+from .pace import in_turns, pace
 from .quality import quality, sheet
 
 PARTS = ("quality", "explained", "conditioning", "pace")
@@ -89,8 +89,11 @@ class Evaluation:
         """One game through each memory."""
         clips = held_out(self.data, 1, 800)
         for memory, count in frames.items():
-            for row in pace(self.world(memory), clips, frames=count, every=every):
+            world = self.world(memory)
+            for row in pace(world, clips, frames=count, every=every):
                 self.add("pace", {"memory": memory, **row})
+            if memory != "dense":
+                self.add("in turns", {"memory": memory, **in_turns(world, self.world(memory), clips)})
 
     def add(self, part: str, row: dict[str, Any]) -> None:
         """Print a row, and write all that was found so far."""

@@ -18,14 +18,11 @@ def pace(
 
     ms is the median time of the frames since the last row, from keys to picture.
     """
-    world.reset(clips.frames[:1, :history], clips.keys[:1, :history], clips.prompts[:1])
+    begin(world, clips, history)
     process = psutil.Process()
     took = []
     for i in range(1, frames + 1):
-        keys = clips.keys[0, (history + i) % clips.keys.shape[1]]
-        start = time.perf_counter()
-        world.decode(world.step(keys))
-        took.append(time.perf_counter() - start)
+        took.append(lap(world, clips))
         if i % every == 0:
             stats = world.stats()
             yield {
@@ -38,3 +35,35 @@ def pace(
                 "rss MB": process.memory_info().rss / 1e6,
             }
             took = []
+
+
+def in_turns(
+    old: World, fresh: World, clips: Clips, *, frames: int = 100, fill: int = 60, history: int = 16
+) -> dict[str, float]:
+    """A long game and a fresh one, frame by frame in turns, so that both meet the same machine.
+
+    The fresh one first plays `fill` frames, until its budget is full. Returns the median time of either.
+    """
+    begin(fresh, clips, history)
+    for _ in range(fill):
+        lap(fresh, clips)
+    took = np.array([(lap(old, clips), lap(fresh, clips)) for _ in range(frames)])
+    late, early = 1e3 * np.median(took, 0)
+    return {
+        "frame": old.frame_index,
+        "ms": float(late),
+        "ms of a fresh game": float(early),
+        "flat": float(early / late),
+    }
+
+
+def begin(world: World, clips: Clips, history: int) -> None:
+    world.reset(clips.frames[:1, :history], clips.keys[:1, :history], clips.prompts[:1])
+
+
+def lap(world: World, clips: Clips) -> float:
+    """Seconds from the clip's keys to the picture of one frame."""
+    keys = clips.keys[0, world.frame_index % clips.keys.shape[1]]
+    start = time.perf_counter()
+    world.decode(world.step(keys))
+    return time.perf_counter() - start

@@ -30,8 +30,8 @@ def look(
     """Dream from the history of held-out clips; write the sheet to `target`, return PSNR and sharpness."""
     clips = held_out(data, games, 16 + SHOWN[-1] + 3)
     half = torch.bfloat16 if autoencoder.mean.is_cuda else torch.float32
-    networks = (copy.deepcopy(net).to(half).eval() for net in (autoencoder, network))
-    world = World(*networks, vocabulary, WindowSink, levels=levels)
+    coder, dreamer = copy.deepcopy(autoencoder).to(half).eval(), copy.deepcopy(network).to(half).eval()
+    world = World(coder, dreamer, vocabulary, WindowSink, levels=levels)
     figures, dreamt = quality(world, clips, likeness=[1, 8, 32], crispness=[16, 64])
     Image.fromarray(sheet(clips, dreamt, list(SHOWN), games=games)).save(target)
     return figures

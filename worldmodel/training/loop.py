@@ -99,7 +99,8 @@ class Average(Generic[Network]):
     def update(self, module: nn.Module) -> None:
         self.count += 1
         weight = 1 - min(self.decay, self.count / (self.count + 20))
-        means, now = list(self.module.parameters()), list(module.parameters())
+        means: list[Tensor] = list(self.module.parameters())
+        now: list[Tensor] = list(module.parameters())
         torch._foreach_lerp_(means, now, weight)  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Any]:
