@@ -69,7 +69,7 @@ def test_a_residual_begins_as_the_identity():
 
 
 def test_the_critic_judges_every_neighbourhood():
-    assert Critic(8)(torch.zeros(2, 3, 112, 160)).shape == (2, 1, 15, 21)
+    assert Critic(8)(torch.zeros(2, 3, 112, 160)).shape == (2, 1, 14, 20)
 
 
 def test_pictures_are_channels_last():

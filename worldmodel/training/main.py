@@ -105,7 +105,7 @@ def _stages(plan: Plan, device: torch.device) -> None:
     def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
         if rank():
             return
-        recipe = {k: v for k, v in asdict(plan).items() if k in ("stages", *STAGES)}
+        recipe = {k: v for k, v in asdict(plan).items() if k in ("seed", "stages", *STAGES)}
         about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=recipe)
         save_weights(folder / name, autoencoder, network, vocabulary, about)
         if plan.held_out:
