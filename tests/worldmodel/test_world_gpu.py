@@ -1,0 +1,50 @@
+"""The laws that must also hold on a GPU: play and training agree there with the CPU."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from torch.testing import assert_close
+
+from worldmodel.training.twostream import TwoStream, compile_network
+from worldmodel.vocabulary import pad
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+
+@pytest.mark.parametrize("memory", tiny.MEMORIES)
+def test_a_world_dreams_as_on_the_cpu(memory, monkeypatch):
+    latents, keys = tiny.clip(4)
+    draws, frames = tiny.noise(12, seed=3), []
+    for device in ("cpu", "cuda"):
+        game = tiny.world(memory, tiny.denoiser().to(device))
+        game.reset_latents(latents.to(device), keys, "a red room")
+        given = iter(draws)
+        monkeypatch.setattr(game, "_draw", lambda given=given, device=device: next(given)[:, None].to(device))
+        frames.append(torch.stack([game.step(np.ones(9)).cpu() for _ in range(12)]))
+    assert_close(frames[0], frames[1], rtol=0, atol=1e-2)
+
+
+@torch.no_grad()
+def test_flex_attention_is_the_masked_definition():
+    """Training's two streams, compiled, against the plain mask."""
+    latents, keys = tiny.clip(5)
+    (x,) = tiny.noise(1)
+    outputs = []
+    for device in (torch.device("cpu"), torch.device("cuda")):
+        network = tiny.denoiser().to(device)
+        if device.type == "cuda":
+            compile_network(network)
+        words = pad([[2, 3]] * 2).to(device)
+        outputs.append(
+            TwoStream(tiny.TOKENS, 5, 3, device)(
+                network,
+                (latents.to(device), torch.zeros(2, 5, device=device)),
+                (x[:, None].expand(-1, 3, -1, -1).to(device), torch.ones(2, 3, device=device)),
+                keys.to(device),
+                torch.arange(5, device=device).expand(2, -1),
+                network.read_prompt(words),
+                network.control(keys.to(device)),
+            ).cpu()
+        )
+    assert_close(outputs[0], outputs[1], rtol=0, atol=2e-2)
