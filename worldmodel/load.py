@@ -1,5 +1,6 @@
 """From a weights folder to a World that can be played."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def load_world(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> World:
-    """Build a world with a kind of memory and its options from `memories`.
+    """Build a world with a kind of memory and its options from `memories`; the weights stay as they are.
 
     `steps` is the number of denoising passes a frame; the weights say at which noise levels. Raises
     WeightsError for bad weights and ValueError for settings that these weights or memories do not have.
@@ -39,8 +40,8 @@ def load_world(
         raise ValueError(f"The settings of memory {memory} do not fit it: {error}.") from None
     how = {"device": torch.device(device), "dtype": getattr(torch, dtype)}
     return World(
-        weights.autoencoder.to(**how).requires_grad_(False),
-        weights.denoiser.to(**how).requires_grad_(False),
+        copy.deepcopy(weights.autoencoder).to(**how).requires_grad_(False),
+        copy.deepcopy(weights.denoiser).to(**how).requires_grad_(False),
         weights.vocabulary,
         lambda layers, rope: MEMORIES[memory](layers, rope, **options),
         levels=schedules[str(steps)],
