@@ -14,10 +14,11 @@ from torch.testing import assert_close
 from fastar import MEMORIES
 from worldmodel.actions import KEYS
 from worldmodel.checkpoint import load_weights
+from worldmodel.doom.captions import choose
 from worldmodel.doom.engine import STOCK
 from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
 from worldmodel.training import flow
-from worldmodel.training.library import RETURN_AFTER, Library, choose, earlier_views
+from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
 from worldmodel.training.loop import Average, Run, rate
 from worldmodel.training.main import train
 from worldmodel.training.twostream import TwoStream

@@ -8,8 +8,9 @@ the same tables, so neither can grow without the other.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from math import cos, radians, sin
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .engine import STOCK
 from .maze import CEILINGS, FLOORS, SOLID, WALLS, World, room_at
 
 Sentence = tuple[str, str]  # the part it is, its text
+Told = TypeVar("Told")  # a text, or its words as a model reads them
 
 THINGS = {  # the engine's name for what is drawn, and what it looks like in Freedoom
     "DoomImp": "brown imp",
@@ -184,9 +186,13 @@ def caption(
     parts = sentences(meta, steps, start, stop)
     if rng is None:
         return " ".join(text for part, text in parts if part != "motion")
-    kept = [text for part, text in parts if rng.random() >= (0.7 if part == "motion" else drop)]
-    kept = kept or [text for part, text in parts if part == "here"]
-    return " ".join(kept[i] for i in rng.permutation(len(kept)))
+    return " ".join(choose(parts, rng, drop) or [text for part, text in parts if part == "here"])
+
+
+def choose(parts: Sequence[tuple[str, Told]], rng: np.random.Generator, drop: float = 0.5) -> list[Told]:
+    """Some of the parts in any order, each dropped with chance `drop`, the motion with 0.7; maybe none."""
+    kept = [told for part, told in parts if rng.random() >= (0.7 if part == "motion" else drop)]
+    return [kept[i] for i in rng.permutation(len(kept))]
 
 
 def sentences(meta: dict[str, Any], steps: list[dict[str, Any]], start: int, stop: int) -> list[Sentence]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..actions import action
 from ..denoiser import Denoiser
 from ..diffusion import noised
-from ..training.library import Batch, Library
+from ..training.latents import Batch, Library
 from ..training.twostream import TwoStream
 from ..world import World
 from .clips import Clips

@@ -16,7 +16,7 @@ from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
 from ..load import load_world
-from ..training.library import Library
+from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import World
 from .clips import held_out

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..denoiser import Denoiser
 from ..diffusion import clean_of, noised
 from .flow import draw
-from .library import Batch, Library
+from .latents import Batch, Library
 from .loop import Average, Run, adamw, update
 from .twostream import TwoStream, compile_network
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..autoencoder import Autoencoder, Critic, to_frames
 from ..episodes import Episode
-from .library import Reels, read
+from .latents import Reels, read
 from .loop import Average, Run, adamw, rate, update
 
 

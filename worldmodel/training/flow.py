@@ -19,7 +19,7 @@ from torch import Tensor
 from ..autoencoder import Autoencoder
 from ..denoiser import Denoiser
 from ..diffusion import context_levels, noised, training_levels
-from .library import Batch, Library
+from .latents import Batch, Library
 from .loop import Average, Run, adamw, rank, rate, update
 from .twostream import TwoStream, compile_network
 

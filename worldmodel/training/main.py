@@ -23,7 +23,7 @@ from ..vocabulary import Vocabulary
 from .adversarial import train_adversarial
 from .autoencoder import train_autoencoder
 from .flow import train_flow
-from .library import Library
+from .latents import Library
 from .look import look
 from .loop import processes, rank, share
 

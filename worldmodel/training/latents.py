@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..autoencoder import Autoencoder, to_frames
-from ..doom.captions import sentences
+from ..doom.captions import choose, sentences
 from ..episodes import Episode
 from ..vocabulary import Vocabulary, pad
 
@@ -197,9 +197,3 @@ def earlier_views(pose: np.ndarray | None, frames: int) -> np.ndarray:
         if len(found):
             earlier[i] = found[-1]
     return earlier
-
-
-def choose(chunk: Sentences, rng: np.random.Generator, drop: float = 0.5) -> list[list[int]]:
-    """Some of a chunk's sentences in any order; the motion seldom, lest keys be read from the text."""
-    kept = [words for part, words in chunk if rng.random() >= (0.7 if part == "motion" else drop)]
-    return [kept[i] for i in rng.permutation(len(kept))]
