@@ -30,9 +30,8 @@ class WindowSink(Remembering):
         self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, room]
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
-        self._present: list[tuple[Tensor, Tensor] | None] = [
-            None
-        ] * self.layers  # k and where attend saw last
+        # k and where that attend saw last
+        self._present: list[tuple[Tensor, Tensor] | None] = [None] * self.layers
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         if not self.tokens:

@@ -198,13 +198,17 @@ class World:
 
     def _controls(self, keys: np.ndarray) -> list[Tensor]:
         """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""
-        for held in {row.tobytes(): row for row in keys.reshape(-1, len(KEYS))}.values():
-            if held.tobytes() not in self._known:
-                alone = torch.from_numpy(held.copy())[None, None].to(self.device)
-                self._known[held.tobytes()] = [x[0, 0] for x in self.denoiser.control(alone)]
-        known = [[self._known[row.tobytes()] for row in game] for game in keys]
+        known = [[self._control(held) for held in game] for game in keys]
         layers = range(len(self.denoiser.inject))
         return [torch.stack([torch.stack([frame[i] for frame in game]) for game in known]) for i in layers]
+
+    def _control(self, held: np.ndarray) -> list[Tensor]:
+        """The same for one key vector [9]: per layer [n, width]."""
+        name = held.tobytes()
+        if name not in self._known:
+            alone = torch.from_numpy(held)[None, None].to(self.device)
+            self._known[name] = [x[0, 0] for x in self.denoiser.control(alone)]
+        return self._known[name]
 
     def _remembered(self, clean: Tensor) -> Tensor:
         return noised(clean, self._level(self.context_level), self._draw()) if self.context_level else clean

@@ -1,30 +1,19 @@
 """A world that dreams corridors without a network: what the player is tested with."""
 
 import time
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 
 from worldmodel.actions import KEYS, action
 from worldmodel.episodes import HEIGHT, WIDTH
+from worldmodel.openings import Opening
 
 
-@dataclass
-class FakeOpening:
-    name: str
-    title: str
-    prompt: str
-    world_seed: int
-    engine_seed: int
-    frames: np.ndarray
-    keys: np.ndarray
-
-
-def openings() -> dict[str, FakeOpening]:
+def openings() -> dict[str, Opening]:
     names = {"cellar": "The Wet Cellar", "hangar": "Hangar of Rust"}
     return {
-        name: FakeOpening(
+        name: Opening(
             name=name,
             title=title,
             prompt=f"a {name} of green stone and brown metal",
@@ -32,6 +21,8 @@ def openings() -> dict[str, FakeOpening]:
             engine_seed=i,
             frames=np.stack([paint(i, 0)] * 4),
             keys=np.stack([action()] * 4),
+            prefix=np.stack([action()] * 4),
+            meta={},
         )
         for i, (name, title) in enumerate(names.items())
     }
@@ -60,7 +51,7 @@ class FakeWorld:
         self.frame_index = 0
         self.steps: list[np.ndarray] = []
 
-    def reset(self, opening: FakeOpening, seed: int = 0) -> np.ndarray:
+    def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
         self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
         self.prompt = opening.prompt
         return opening.frames[-1]

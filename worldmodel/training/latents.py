@@ -82,8 +82,7 @@ class Library:
         """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, and `earlier_views`."""
         lengths = np.array([len(x) for x in latents])
         self.latents, self.keys, self.captions = torch.cat(list(latents)), torch.cat(list(keys)), captions
-        self.ends = np.cumsum(lengths)
-        self.starts = self.ends - lengths
+        self.starts = np.cumsum(lengths) - lengths
         self.episode = np.repeat(np.arange(len(lengths)), lengths)
         self.earlier = np.concatenate(
             [np.where(view < 0, -1, view + start) for view, start in zip(earlier, self.starts, strict=True)]

@@ -92,10 +92,9 @@ def _stages(plan: Plan, device: torch.device) -> None:
     start = load_weights(Path(plan.start_from)) if plan.start_from else None
     if start:
         network.load_state_dict(start.denoiser.state_dict())
+        autoencoder.load_state_dict(start.autoencoder.state_dict())
     torch.manual_seed(plan.seed + 1 + rank())  # but clips and noise of its own
 
-    if start:
-        autoencoder.load_state_dict(start.autoencoder.state_dict())
     if "autoencoder" in plan.stages and not _done(folder, "autoencoder", autoencoder):
         how = {"start": autoencoder if start else None, "workers": plan.workers, **plan.autoencoder}
         autoencoder = share(train_autoencoder(mine, folder, device, **how))
