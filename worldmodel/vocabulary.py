@@ -27,6 +27,10 @@ class Vocabulary:
         """Indices of the words of a text, cut at `longest`."""
         return [self._index.get(word, UNKNOWN) for word in self.split(text)][: self.longest]
 
+    def text(self, indices: Sequence[int]) -> str:
+        """The words of indices, padding left out; an unknown one is `?`, which reads as no word."""
+        return " ".join("?" if i == UNKNOWN else self.words[i - 2] for i in indices if i != PAD)
+
     def unknown(self, text: str) -> list[str]:
         """Words of a text that mean nothing here, each once, in order."""
         return list(dict.fromkeys(word for word in self.split(text) if word not in self._index))

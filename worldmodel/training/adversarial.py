@@ -3,8 +3,9 @@
 Flow matching at few steps gives the mean of what may come: it blurs, then flattens. Here the
 student dreams a frame in one pass from level 1, .6 or .3, and a discriminator, a copy of the base
 network with one number per token, reads the same history and judges the frame beside the true one
-(relativistic loss; its gradient penalised by finite differences). Every second step, much of the
-history is the student's own dreams, every fourth twice dreamt: that is what stops drift.
+(relativistic loss; its gradient penalised by finite differences). What stops drift is the history:
+in a third of the steps it is real, in a third many of its frames are the student's dreams of them, and
+in a third it comes from a game that the student has been dreaming on its own.
 """
 
 import copy
@@ -14,20 +15,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..autoencoder import Autoencoder
 from ..denoiser import Denoiser
 from ..diffusion import clean_of, noised
+from ..vocabulary import Vocabulary
 from .flow import draw
 from .latents import Batch, Library
 from .loop import Average, Run, adamw, update
+from .rollout import Alone, rollouts
 from .twostream import TwoStream, compile_network
 
 LEVELS = (1.0, 1.0, 0.6, 0.3)  # where the student dreams from; level 1 twice as often
 SHOWN = 0.02  # the level at which the discriminator is shown a frame
 NUDGE = 0.1  # the step of its gradient penalty
+FORGIVEN = 16.0  # frames after which a dream on its own is held to the truth half as much
 
 
 def train_adversarial(
     library: Library,
+    autoencoder: Autoencoder,
+    vocabulary: Vocabulary,
     network: Denoiser,
     folder: Path,
     *,
@@ -36,6 +43,8 @@ def train_adversarial(
     far: int = 8,
     reach: int = 2000,
     returns: float = 0.4,
+    games: int = 64,
+    alone: int = 128,
     minutes: float | None = None,
     steps: int | None = None,
     lr: float = 6e-5,
@@ -47,7 +56,10 @@ def train_adversarial(
     log_every: int = 50,
     save_every: int = 400,
 ) -> Denoiser:
-    """Post-train the network; returns its averaged weights. The critic alone learns for `warmup` steps."""
+    """Post-train the network; returns its averaged weights. The critic alone learns for `warmup` steps.
+
+    The student plays `games` games of `alone` frames at a time on its own.
+    """
     device = library.latents.device
     run = Run(folder, "adversarial", minutes=minutes, steps=steps)
     critic = judge_of(network).to(device)
@@ -61,33 +73,40 @@ def train_adversarial(
         compile_network(network)
         compile_network(critic)
     clips = draw(library, batch, recent=recent, far=far, reach=reach, returns=returns, seed=1 + run.step)
+    own = rollouts(
+        average.module, library, autoencoder, vocabulary,
+        batch=batch, length=far + recent, games=games, alone=alone, seed=run.step,
+    )  # fmt: skip
 
     for _ in run.laps():
-        scene = Scene(next(clips), streams, history_level)
-        history = scene.clip.latents
-        if run.step % 2:
+        kind = run.step % 3
+        scene = Scene(next(own if kind == 2 else clips), streams, history_level)
+        history = scene.lived
+        if kind == 1:
             with torch.no_grad():
-                history = scene.relived(network, twice=run.step % 4 == 3)
+                history = scene.relived(network, twice=run.step % 2 == 1)
         level = scene.constant(torch.tensor(LEVELS)[torch.randint(4, (batch, 1))])
 
         with torch.no_grad():
             dreamt = scene.dream(network, history, level)
-        real, fake = scene.judge(critic, scene.truth), scene.judge(critic, dreamt)
-        steep = (scene.judge(critic, nudged(scene.truth)) - real).square().mean()
-        steep = steep + (scene.judge(critic, nudged(dreamt)) - fake).square().mean()
+        real, fake = scene.judge_real(critic), scene.judge(critic, dreamt)
+        steep = (scene.judge_real(critic, NUDGE) - real).square().mean()
+        steep = steep + (scene.judge(critic, dreamt, NUDGE) - fake).square().mean()
         gap = real - fake
         update(learn_critic, F.softplus(-gap).mean() + penalty * steep, critic_lr)
 
         if run.step >= warmup:
             dreamt = scene.dream(network, history, level)
             with torch.no_grad():
-                real = scene.judge(critic, scene.truth)
+                real = scene.judge_real(critic)
             fooling = F.softplus(real - scene.judge(critic, dreamt)).mean()
-            error = (dreamt - scene.truth).square().mean()
+            error = scene.error(dreamt)
             norm = update(learn, fooling + truth * error, lr)
             average.update(network)
             if run.step % log_every == 0:
-                run.log(fooling=fooling, error=error, gap=gap.mean(), steep=steep, gradient=norm)
+                run.log(
+                    history=kind, fooling=fooling, error=error, gap=gap.mean(), steep=steep, gradient=norm
+                )
         elif run.step % 20 == 0:
             run.log(gap=gap.mean(), steep=steep)
         if run.step % save_every == save_every - 1:
@@ -97,14 +116,25 @@ def train_adversarial(
 
 
 class Scene:
-    """One batch of clips, and what the student and the critic make of it."""
+    """One batch of clips, and what the student and the critic make of it.
 
-    def __init__(self, clip: Batch, streams: TwoStream, history_level: float) -> None:
-        self.clip, self.streams = clip, streams
-        self.truth = clip.latents[:, -streams.noisy :]
-        b, f = clip.keys.shape[:2]
-        self.told = (history_level * torch.rand(b, 1, device=clip.keys.device)).expand(b, f)
-        self.noise = torch.randn_like(clip.latents)  # of the history, the same for real and fake
+    In clips of games on its own the student has lived something else than what truly happened. There the
+    critic reads what belongs to the frame it judges, real or dreamt, blurred by noise: seen clearly it
+    would give the dream away, whatever the frame.
+    """
+
+    def __init__(self, clip: Batch | Alone, streams: TwoStream, history_level: float) -> None:
+        self.clip, self.streams = clip.clip if isinstance(clip, Alone) else clip, streams
+        latents = self.clip.latents
+        (b, f), device = latents.shape[:2], latents.device
+        self.truth = latents[:, -streams.noisy :]
+        self.told = (history_level * torch.rand(b, 1, device=device)).expand(b, f)
+        self.noise = torch.randn_like(latents)  # of the history, the same for real and fake
+        self.lived, self.blur, self.trust = latents, self.told, torch.ones((), device=device)
+        if isinstance(clip, Alone):
+            self.lived = clip.dreamt
+            self.blur = (0.3 + 0.7 * torch.rand(b, 1, device=device)).expand(b, f)
+            self.trust = 0.5 ** (clip.age[:, -streams.noisy :] / FORGIVEN)
 
     def constant(self, level: Tensor | float) -> Tensor:
         """One level a clip, [b, 1] or a number, for all dreamt frames."""
@@ -112,13 +142,21 @@ class Scene:
         return torch.as_tensor(level, device=self.truth.device, dtype=torch.float32).expand(b, f).contiguous()
 
     def dream(self, network: Denoiser, history: Tensor, level: Tensor) -> Tensor:
-        """The student's clean frames in one pass from true frames at a level."""
-        x = noised(self.truth, level, torch.randn_like(self.truth))
-        return clean_of(x, level, self._run(network, history, x, level))
+        """The student's clean frames in one pass from what was lived, at a level."""
+        x = noised(self.lived[:, -self.streams.noisy :], level, torch.randn_like(self.truth))
+        return clean_of(x, level, self._run(network, history, self.told, x, level))
 
-    def judge(self, critic: Denoiser, frames: Tensor) -> Tensor:
-        """Realness of each frame [b, f] after the true history."""
-        return self._run(critic, self.clip.latents, frames, self.constant(SHOWN)).mean((2, 3))
+    def judge(self, critic: Denoiser, dreamt: Tensor, nudge: float = 0.0) -> Tensor:
+        """Realness [b, f] of dreamt frames after what was lived."""
+        return self._judge(critic, self.lived, dreamt, nudge)
+
+    def judge_real(self, critic: Denoiser, nudge: float = 0.0) -> Tensor:
+        """Realness [b, f] of the true frames after the true history."""
+        return self._judge(critic, self.clip.latents, self.truth, nudge)
+
+    def error(self, dreamt: Tensor) -> Tensor:
+        """Mean square error to what truly happened, as far as it can be known."""
+        return (self.trust * (dreamt - self.truth).square().mean((2, 3))).mean()
 
     def relived(self, network: Denoiser, *, twice: bool) -> Tensor:
         """The history, a share of its recent frames (another in every clip) replaced by dreams of them."""
@@ -131,13 +169,17 @@ class Scene:
             history = torch.cat([self.clip.latents[:, : -self.streams.noisy], recent], 1)
         return history
 
-    def _run(self, network: Denoiser, history: Tensor, frames: Tensor, level: Tensor) -> Tensor:
+    def _judge(self, critic: Denoiser, history: Tensor, frames: Tensor, nudge: float) -> Tensor:
+        shown = frames + nudge * torch.randn_like(frames) if nudge else frames
+        return self._run(critic, history, self.blur, shown, self.constant(SHOWN)).mean((2, 3))
+
+    def _run(self, network: Denoiser, history: Tensor, told: Tensor, frames: Tensor, level: Tensor) -> Tensor:
         clip = self.clip
-        seen = noised(history, self.told, self.noise)
+        seen = noised(history, told, self.noise)
         with torch.autocast(frames.device.type, torch.bfloat16, enabled=frames.is_cuda):
             controls, prompt = network.control(clip.keys), network.read_prompt(clip.words)
             return self.streams(
-                network, (seen, self.told), (frames, level), clip.keys, clip.times, prompt, controls
+                network, (seen, told), (frames, level), clip.keys, clip.times, prompt, controls
             )
 
 
@@ -148,7 +190,3 @@ def judge_of(network: Denoiser) -> Denoiser:
     nn.init.normal_(critic.out.weight, std=0.02)
     nn.init.zeros_(critic.out.bias)
     return critic
-
-
-def nudged(x: Tensor) -> Tensor:
-    return x + NUDGE * torch.randn_like(x)

@@ -125,7 +125,8 @@ def _stages(plan: Plan, device: torch.device) -> None:
         _finish(folder, "flow", result)
         network.load_state_dict(result.state_dict())
     if "adversarial" in plan.stages:
-        export("weights", train_adversarial(library, network, folder, **plan.adversarial), FEW_STEPS)
+        result = train_adversarial(library, autoencoder, vocabulary, network, folder, **plan.adversarial)
+        export("weights", result, FEW_STEPS)
 
 
 def _free_port() -> int:

@@ -1,0 +1,93 @@
+"""Clips from games that the student has been dreaming on its own, for the histories it meets in play.
+
+What a dream gets wrong, its later frames must live with. Real histories never show that, so the student
+plays on from real openings with the real keys, by the same `World` as in play, and clips are cut
+anywhere from what it made (self-forcing, arXiv 2506.08009).
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fastar import WindowSink
+
+from ..autoencoder import Autoencoder
+from ..denoiser import Denoiser
+from ..vocabulary import Vocabulary
+from ..world import World
+from .flow import draw
+from .latents import Batch, Library
+
+
+@dataclass
+class Alone:
+    """What truly happened in some clips, what was dreamt instead [b, f, n, c], and for how long.
+
+    age [b, f] counts the frames since the last real one: 0 for real frames.
+    """
+
+    clip: Batch
+    dreamt: Tensor
+    age: Tensor
+
+
+def rollouts(
+    student: Denoiser,
+    library: Library,
+    autoencoder: Autoencoder,
+    vocabulary: Vocabulary,
+    *,
+    batch: int,
+    length: int,
+    games: int,
+    alone: int,
+    opening: int = 16,
+    uses: int = 8,
+    seed: int = 0,
+) -> Iterator[Alone]:
+    """Without end: `uses` batches of clips of `length` frames from every `games` games of the student's.
+
+    A game is `opening` real frames and `alone` dreamt ones. The student plays as it is when asked.
+    """
+    frames = opening + alone
+    if frames < length:
+        raise ValueError(f"A clip of {length} frames needs games as long, got {opening} + {alone} frames.")
+    openings = draw(library, games, ahead=1, seed=seed, recent=frames, far=0, reach=0, returns=0.0)
+    device = library.latents.device
+    since = (torch.arange(frames, device=device) - opening + 1).clamp_min(0)
+    while True:
+        real = next(openings)
+        dreamt = play_on(student, autoencoder, vocabulary, real, opening, seed)
+        seed += 1
+        for _ in range(uses):
+            game = torch.randint(games, (batch, 1), device=device)
+            first = torch.randint(frames - length + 1, (batch, 1), device=device)
+            at = first + torch.arange(length, device=device)
+            times = (at - at[:, -1:]).expand(batch, -1)
+            clip = Batch(real.latents[game, at], real.keys[game, at], times, real.words[game[:, 0]])
+            yield Alone(clip, dreamt[game, at], since[at])
+
+
+@torch.no_grad()
+def play_on(
+    student: Denoiser,
+    autoencoder: Autoencoder,
+    vocabulary: Vocabulary,
+    clip: Batch,
+    opening: int,
+    seed: int,
+    window: int = 32,
+) -> Tensor:
+    """Latents of the clip with all frames after the `opening` dreamt in one pass each, as play does it."""
+    half = torch.bfloat16 if clip.latents.is_cuda else torch.float32
+    memory = partial(WindowSink, recent=window)
+    world = World(autoencoder, copy.deepcopy(student).to(half).eval(), vocabulary, memory)
+    keys = clip.keys.byte().cpu().numpy()
+    prompts = [vocabulary.text(words) for words in clip.words.tolist()]
+    world.reset_latents(clip.latents[:, :opening], keys[:, :opening], prompts, seed)
+    dreamt = [world.step(held) for held in keys[:, opening:].swapaxes(0, 1)]
+    return torch.cat([clip.latents[:, :opening], torch.stack(dreamt, 1)], 1)
