@@ -14,10 +14,13 @@ keys); for 70,000 they lose, 141 : 91. They also cost oneDNN some MB for every n
 
 
 def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Softmax attention, q [b, h, n, d] over k, v [b, h, m, d]; `bias` [b, m] joins every query's logit."""
+    """Softmax attention, q [b, h, n, d] over k, v [b, h, m, d].
+
+    `bias` joins every query's logit: [b, m], or [b, h or 1, m] where heads differ.
+    """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
-        scores = scores + bias[:, None, None, :].to(scores.dtype)
+        scores = scores + as_mask(bias, scores.dtype)
     return scores.softmax(-1) @ v
 
 
@@ -27,5 +30,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tenso
         return q
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= PLAIN:
         return attend_reference(q, k, v, bias)
-    mask = None if bias is None else bias[:, None, None, :].to(q.dtype)
+    mask = None if bias is None else as_mask(bias, q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def as_mask(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias per key as scores [b, h or 1, 1, m]."""
+    return (bias if bias.ndim == 3 else bias[:, None])[:, :, None].to(dtype)

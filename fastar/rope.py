@@ -8,6 +8,7 @@ time, and no longer after it.
 from collections import deque
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -49,6 +50,11 @@ class AxialRope:
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:
         """Rotate by row and column only, as if every token were at time 0."""
         return turn(x, *self._table(where, x.dtype, in_space=True))
+
+    def in_time(self, x: Tensor, frames: Tensor) -> Tensor:
+        """Move what has been rotated already by so many frames, [..., n] or one number, forward in time."""
+        angles = self.angles(F.pad(frames[..., None], (0, 2)))
+        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
     def _table(self, where: Tensor, dtype: torch.dtype, *, in_space: bool) -> tuple[Tensor, Tensor]:
         """Cosines and sines. The layers of a pass ask with the same tensor, so the last few are kept."""

@@ -9,6 +9,8 @@ budget is fixed: when it is full, entries that resemble another one are merged i
 least valuable are evicted.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -20,10 +22,13 @@ from .window import WindowSink
 class TempCache(WindowSink):
     """Window + sink, and a far memory of at most `far` entries per layer for what leaves the window.
 
-    threshold  cosine above which a key joins an entry: turned in space, not in time, averaged over heads
+    threshold  cosine above which a key joins an entry, turned in space but not in time; one, or one a layer
     drift      the same cosine, against the entry's first key
+    margin     by how much the best entry must be nearer than the second best; else the key stays apart
+    cut        share of a frame's keys that must find an entry; below, the scene has changed and none joins
     floor      cosine above which an old entry may be merged into another to make room; below, it is evicted
     half_life  frames after which an entry that nothing joins counts half when room is needed
+    per_head   heads remember on their own, `far` entries each; else they agree by the mean of their cosines
 
     Always: counts of the far entries + evicted + whole tokens == tokens seen.
 
@@ -40,28 +45,32 @@ class TempCache(WindowSink):
         *,
         sink: int = 1,
         recent: int = 16,
+        reach: int | None = None,
         far: int = 1120,
-        threshold: float = 0.9,
+        threshold: float | Sequence[float] = 0.9,
         drift: float = 0.8,
+        margin: float = 0.0,
+        cut: float = 0.0,
         floor: float = 0.7,
         half_life: float = 500.0,
+        per_head: bool = False,
     ) -> None:
-        self.far, self.threshold, self.drift, self.floor, self.half_life = (
-            far,
-            threshold,
-            drift,
-            floor,
-            half_life,
-        )
-        super().__init__(layers, rope, sink=sink, recent=recent)
+        thresholds = [threshold] * layers if isinstance(threshold, float | int) else list(threshold)
+        if len(thresholds) != layers:
+            raise ValueError(f"One threshold, or one for each of {layers} layers; got {len(thresholds)}.")
+        self.far, self.thresholds, self.drift, self.margin = far, thresholds, drift, margin
+        self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
+        super().__init__(layers, rope, sink=sink, recent=recent, reach=reach)
 
     def reset(self) -> None:
         super().reset()
         nothing = torch.empty(0)
-        self.looks = nothing  # of the whole frames [l, b, slots, n, c]
-        # Of far entries [l b, far, ...]: how the newest and first key look, mean value, count, last frame.
+        # A row r is a layer of a game, or one of its heads; g are the rows of a layer of a game.
+        self.looks = nothing  # of the whole frames [l, b, g, slots, n, c]
+        # Of far entries [r, far, ...]: how the newest and first key look, mean value, count, last frame.
         self.look, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(5))
-        self.evicted = nothing  # tokens [l b]
+        self.evicted = nothing  # tokens [r]
+        self._limit: Tensor | None = None
 
     def stats(self) -> Stats:
         whole = super().stats()
@@ -82,21 +91,26 @@ class TempCache(WindowSink):
             raise ValueError(
                 f"The far memory must hold at least one frame of {n} tokens, got far={self.far}."
             )
-        rows, wide = self.layers * b, self.bias.dtype
-        self.bias[:, :, self._whole :] = -torch.inf
-        self.looks = k.new_zeros(self.layers, b, 1 + self.sink + self.recent, n, h * d)
-        self.look, self.first_look = (k.new_zeros(rows, self.far, h * d) for _ in range(2))
-        self.mean = torch.zeros(rows, self.far, h, d, device=k.device, dtype=wide)
+        groups = h if self.per_head else 1
+        rows, width, wide = self.layers * b * groups, h // groups * d, self.bias.dtype
+        self.bias = self.bias.repeat(1, 1, groups, 1)
+        self.bias[..., self._whole :] = -torch.inf
+        self.looks = k.new_zeros(self.layers, b, groups, 1 + self.sink + self.recent, n, width)
+        self.look, self.first_look = (k.new_zeros(rows, self.far, width) for _ in range(2))
+        self.mean = torch.zeros(rows, self.far, h // groups, d, device=k.device, dtype=wide)
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
 
     def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
-        """Also how keys look at their place at any time: [b, n, h d], of unit length."""
+        """Also how keys look at their place at any time: [b, g, n, c], of unit length, heads alike."""
         super()._keep(layer, slot, k, where)
+        groups = self.looks.shape[2]
         turned = self.rope.in_space(k, where)
-        unit = turned * torch.rsqrt(turned.square().sum(-1, keepdim=True).clamp_min(1e-12) * k.shape[1])
-        self.looks[layer, :, slot.start // self.tokens] = unit.transpose(1, 2).flatten(2)
-        self.bias[layer, :, slot] = 0
+        heads = k.shape[1] // groups
+        unit = turned * torch.rsqrt(turned.square().sum(-1, keepdim=True).clamp_min(1e-12) * heads)
+        look = unit.unflatten(1, (groups, heads)).transpose(2, 3).flatten(3)
+        self.looks[layer, :, :, slot.start // self.tokens] = look
+        self.bias[layer, ..., slot] = 0
 
     def _leave(self, slot: slice) -> None:
         """Fold the oldest recent frame of every layer into its far memory."""
@@ -104,8 +118,8 @@ class TempCache(WindowSink):
             raise RuntimeError(
                 f"Every layer must commit a frame before any commits the next, got {self.committed}."
             )
-        look = self.looks[:, :, slot.start // self.tokens].flatten(0, 1)
-        key, value = (x[:, :, :, slot].flatten(0, 1).transpose(1, 2) for x in (self.keys, self.values))
+        look = self.looks[:, :, :, slot.start // self.tokens].flatten(0, 2)
+        key, value = (self._rows(x)[:, :, slot].transpose(1, 2) for x in (self.keys, self.values))
         joins, owner = self._match(look)
         room = self._least_worth(owner, joins)
         wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
@@ -114,23 +128,37 @@ class TempCache(WindowSink):
             self._empty(room, wanted)
         fresh = (~joins).cumsum(-1) - 1
         self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
-        self.bias[:, :, slot] = -torch.inf
-        # log m; an empty slot has log 0
-        self.bias[:, :, self._whole :] = self.count.log().unflatten(0, (self.layers, -1))
+        self.bias[..., slot] = -torch.inf
+        self.bias[..., self._whole :] = self.count.log().view_as(
+            self.bias[..., self._whole :]
+        )  # log 0: empty
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
         alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
         best, owner = alike.max(-1)
-        joins = (best >= self.threshold) & (self._from_first(look, owner) >= self.drift)
-        claims = torch.where(joins, best, -torch.inf)
-        rivals = (owner[:, :, None] == owner[:, None, :]) & joins[:, None, :]
+        joins = (best >= self._limits()) & (self._from_first(look, owner) >= self.drift)
+        if self.margin:
+            first, second = alike.topk(2).values.unbind(-1)
+            joins &= first - second >= self.margin
+        if self.cut:
+            joins &= joins.to(best.dtype).mean(-1, keepdim=True) >= self.cut
+        return joins & ~self._outdone(torch.where(joins, best, -torch.inf), owner), owner
+
+    def _limits(self) -> Tensor:
+        """The threshold of each row [r, 1]."""
+        if self._limit is None:
+            each = len(self.count) // self.layers
+            self._limit = self.count.new_tensor(self.thresholds).repeat_interleave(each)[:, None]
+        return self._limit
+
+    def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
+        """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
+        rivals = owner[:, :, None] == owner[:, None, :]
         better = claims[:, None, :] > claims[:, :, None]
-        order = torch.arange(self.tokens, device=look.device)
-        first_of_equals = (claims[:, None, :] == claims[:, :, None]) & (
-            order[None, None, :] < order[None, :, None]
-        )
-        return joins & ~(rivals & (better | first_of_equals)).any(-1), owner
+        order = torch.arange(self.tokens, device=owner.device)
+        before = (claims[:, None, :] == claims[:, :, None]) & (order[None, None, :] < order[None, :, None])
+        return (rivals & (better | before)).any(-1)
 
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
@@ -146,7 +174,7 @@ class TempCache(WindowSink):
         held = torch.where(wanted, self.count.gather(1, victims), 0.0)
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
-        look = _rows(self.look, victims)
+        look = _at(self.look, victims)
         best, target = (look @ self.look.mT).masked_fill_(~stays[:, None], -1.0).max(-1)
         merges = (best >= self.floor) & (self._from_first(look, target) >= self.floor)
         merges &= self.time.gather(1, target) >= self.time.gather(1, victims)  # the newer key represents both
@@ -154,20 +182,22 @@ class TempCache(WindowSink):
         moved = torch.where(merges, held, 0.0)
         self.count.masked_fill_(leaving, 0.0).scatter_add_(1, target, moved)
         share = (moved / self.count.gather(1, target).clamp_min(1))[..., None, None]
-        shift = share * (_rows(self.mean, victims) - _rows(self.mean, target))
-        self.mean.index_put_(_at(target), shift, accumulate=True)  # exact also where several merge into one
-        self._put(self.values, target, _rows(self.mean, target))
+        shift = share * (_at(self.mean, victims) - _at(self.mean, target))
+        self.mean.index_put_(
+            _index(target), shift, accumulate=True
+        )  # exact also where several merge into one
+        self._put(self.values, target, _at(self.mean, target))
         self.evicted += (held - moved).sum(-1)
 
     def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
         """Put each token [r, n] in its entry: the newest key, the mean value, one more in count."""
         before = torch.where(joins, self.count.gather(1, entry), 0.0)
-        mean = torch.where(joins[..., None, None], _rows(self.mean, entry), 0.0)
+        mean = torch.where(joins[..., None, None], _at(self.mean, entry), 0.0)
         mean += (value.to(mean.dtype) - mean) / (before + 1)[..., None, None]
 
-        self.first_look[_at(entry)] = torch.where(joins[..., None], _rows(self.first_look, entry), look)
-        self.look[_at(entry)] = look
-        self.mean[_at(entry)] = mean
+        self.first_look[_index(entry)] = torch.where(joins[..., None], _at(self.first_look, entry), look)
+        self.look[_index(entry)] = look
+        self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
         self.time.scatter_(1, entry, self.committed[0])
         self._put(self.keys, entry, key)
@@ -175,18 +205,32 @@ class TempCache(WindowSink):
 
     def _from_first(self, look: Tensor, entry: Tensor) -> Tensor:
         """Cosine of looks [r, n, c] with the first key of their entries [r, n]."""
-        return (look * _rows(self.first_look, entry)).sum(-1)
+        return (look * _at(self.first_look, entry)).sum(-1)
 
     def _put(self, buffer: Tensor, entry: Tensor, rows: Tensor) -> None:
-        """Write rows [r, n, h, d] to far entries [r, n] of the keys or values."""
-        buffer.flatten(0, 1)[:, :, self._whole :].transpose(1, 2)[_at(entry)] = rows.to(buffer.dtype)
+        """Write rows [r, n, heads, d] to far entries [r, n] of the keys or values."""
+        self._rows(buffer)[:, :, self._whole :].transpose(1, 2)[_index(entry)] = rows.to(buffer.dtype)
+
+    def _rows(self, buffer: Tensor) -> Tensor:
+        """A view of keys or values [l, b, h, room, d] as [r, heads, room, d]."""
+        l, b, h = buffer.shape[:3]
+        rows = len(self.count)
+        return buffer.view(rows, l * b * h // rows, *buffer.shape[3:])
+
+    def _rebase(self, layer: int, reach: int) -> None:
+        """Also the far entries, by the age of their newest key."""
+        super()._rebase(layer, reach)
+        rows = self.time.unflatten(0, (self.layers, -1))[layer]
+        overdue = self._overdue(rows - self.recent, self.committed[layer], reach) * (rows >= 0)
+        far = self._rows(self.keys).unflatten(0, (self.layers, -1))[layer, :, :, self._whole :]
+        far.copy_(self.rope.in_time(far, overdue[:, None]))
 
 
-def _at(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Index [r, n] of the second axis, such that x[_at(index)] is [r, n, ...]."""
-    return torch.arange(len(index), device=index.device)[:, None], index
+def _index(entry: Tensor) -> tuple[Tensor, Tensor]:
+    """Index of entries [r, n] of x [r, m, ...], to read or write x[_index(entry)] [r, n, ...]."""
+    return torch.arange(len(entry), device=entry.device)[:, None], entry
 
 
-def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """x [r, m, ...] at index [r, n] -> [r, n, ...]."""
-    return x[_at(index)]
+def _at(x: Tensor, entry: Tensor) -> Tensor:
+    """x [r, m, ...] at entries [r, n] -> [r, n, ...]."""
+    return x[_index(entry)]

@@ -9,25 +9,32 @@ from .attention import attend
 from .memory import Remembering, Stats
 from .rope import AxialRope
 
+REBASE = 64  # frames between two moves of what has grown too old
+
 
 class WindowSink(Remembering):
     """Keep the first `sink` frames and the last `recent` frames whole.
 
     One buffer of fixed size holds, in this order, the present frame, the sink, a ring of recent frames
     and whatever a subclass keeps beyond them, so that what is in use is always a prefix of it. A bias
-    of -inf marks what is not to be read.
+    of -inf marks what is not to be read. What is older than `reach` frames is moved forward in time now and
+    then, so that distances stay near those the network was trained on, however long the game.
     """
 
     _state = ("keys", "values", "bias", "committed", "tokens")
 
-    def __init__(self, layers: int, rope: AxialRope, *, sink: int = 1, recent: int = 16) -> None:
+    def __init__(
+        self, layers: int, rope: AxialRope, *, sink: int = 1, recent: int = 16, reach: int | None = None
+    ) -> None:
         if sink < 0 or recent < 1:
             raise ValueError(f"A window needs sink >= 0 and recent >= 1 frames, got {sink} and {recent}.")
-        self.layers, self.rope, self.sink, self.recent = layers, rope, sink, recent
+        if reach is not None and reach < recent + REBASE:
+            raise ValueError(f"reach must be at least recent + {REBASE} = {recent + REBASE}, got {reach}.")
+        self.layers, self.rope, self.sink, self.recent, self.reach = layers, rope, sink, recent, reach
         self.reset()
 
     def reset(self) -> None:
-        self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, room]
+        self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, 1, room]
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
         # k and where that attend saw last
@@ -45,7 +52,7 @@ class WindowSink(Remembering):
         values[:, :, : self.tokens] = v
         self._present[layer] = k, where
         used = self._used(layer)
-        read = bias[:, :used] if used > self._whole else None
+        read = bias[..., :used] if used > self._whole else None
         return attend(self.rope(q, where), keys[:, :, :used], values[:, :, :used], read)
 
     def commit(self, layer: int) -> None:
@@ -59,6 +66,8 @@ class WindowSink(Remembering):
         self._keep(layer, slot, *present)
         self._present[layer] = None
         self.committed[layer] += 1
+        if self.reach is not None and self.committed[layer] % REBASE == 0:
+            self._rebase(layer, self.reach)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -90,7 +99,7 @@ class WindowSink(Remembering):
         b, h, self.tokens, d = k.shape
         self.keys, self.values = (k.new_zeros(self.layers, b, h, self._room(), d) for _ in range(2))
         wide = torch.promote_types(k.dtype, torch.float32)
-        self.bias = torch.zeros(self.layers, b, self._room(), device=k.device, dtype=wide)
+        self.bias = torch.zeros(self.layers, b, 1, self._room(), device=k.device, dtype=wide)
 
     def _room(self) -> int:
         return self._whole
@@ -102,3 +111,15 @@ class WindowSink(Remembering):
 
     def _leave(self, slot: slice) -> None:
         """The first layer is about to overwrite the frame in this slot; the others will follow."""
+
+    def _rebase(self, layer: int, reach: int) -> None:
+        """Move the sink of a layer forward in time, so that it lies no farther back than `reach`."""
+        sink = slice(self.tokens, (1 + self.sink) * self.tokens)
+        first = torch.arange(self.sink, device=self.keys.device).repeat_interleave(self.tokens)
+        keys = self.keys[layer, :, :, sink]
+        keys.copy_(self.rope.in_time(keys, self._overdue(first, self.committed[layer], reach)))
+
+    @staticmethod
+    def _overdue(frame: Tensor, now: int, reach: int) -> Tensor:
+        """By how many frames to move what was seen at `frame`; the last move is REBASE frames ago."""
+        return (now - reach - frame).clamp_min(0) - (now - REBASE - reach - frame).clamp_min(0)

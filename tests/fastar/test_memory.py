@@ -4,10 +4,11 @@ import io
 
 import pytest
 import torch
-from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over
+from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over, where
 from torch.testing import assert_close
 
 from fastar import Dense, Stats, WindowSink
+from fastar.window import REBASE
 
 EXACT = dict(rtol=0, atol=1e-12)
 each_memory = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -197,6 +198,21 @@ def test_window_sink_is_dense_until_it_is_full_and_not_after():
     for a, b in zip(dense[:5], window[:5], strict=True):
         assert_close(a, b, **EXACT)
     assert not torch.allclose(dense[5], window[5])
+
+
+@pytest.mark.parametrize("later", [0, 1, 40])
+def test_a_sink_is_never_farther_back_than_its_reach(later):
+    """It is moved every REBASE frames, so between two moves it falls behind by no more than that."""
+    reach, moved = 70, 3 * REBASE
+    frames = film(moved + later + 1, batch=1)
+    output = play(WindowSink(1, ROPE, sink=1, recent=2, reach=reach), frames)[-1]
+    sink = frames[0]._replace(where=where(moved - reach))
+    assert_close(output, softmax_over(frames[-1], [sink, *frames[-3:-1]], ROPE), rtol=0, atol=1e-9)
+
+
+def test_a_reach_within_the_window_is_refused():
+    with pytest.raises(ValueError, match="at least recent . 64 = 80, got 79"):
+        WindowSink(1, ROPE, recent=16, reach=79)
 
 
 def test_a_full_window_stays_as_large_as_it_is():

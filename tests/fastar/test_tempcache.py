@@ -21,6 +21,7 @@ from torch.testing import assert_close
 
 from fastar import Dense, TempCache, WindowSink
 from fastar.attention import attend_reference
+from fastar.window import REBASE
 
 EXACT = dict(rtol=0, atol=1e-12)
 NOTHING_MERGES = dict(threshold=1.5, floor=1.5)
@@ -247,6 +248,66 @@ AT_ONE_PLACE = type(ROPE)((8, 0, 0), bases=(1e12, 1.0, 1.0))
 def _pair(one: Frame, other: Frame) -> Frame:
     q, k, v = (torch.cat([getattr(one, x), getattr(other, x)], 2) for x in "qkv")
     return Frame(q, k, v, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("stay", [0.5, 0.95])
+def test_heads_on_their_own_are_memories_of_one_head(stay):
+    frames, options = film(20, stay=stay), dict(sink=1, recent=2, far=16, floor=0.3)
+    together = play(TempCache(1, ROPE, per_head=True, **options), frames)
+    for head in range(HEADS):
+        one = slice(head, head + 1)
+        alone = [Frame(f.q[:, one], f.k[:, one], f.v[:, one], f.where) for f in frames]
+        for a, b in zip(together, play(TempCache(1, ROPE, **options), alone), strict=True):
+            assert_close(a[:, one], b, **EXACT)
+
+
+def test_each_layer_has_its_threshold():
+    memory, frames = TempCache(2, TIMELESS, recent=1, far=60, threshold=[1.5, 0.9]), still_life(6)
+    for frame in frames:
+        for layer in range(2):
+            memory.attend(layer, *frame)
+            memory.commit(layer)
+    never, always = (memory.count.unflatten(0, (2, -1))[layer, 0] for layer in range(2))
+    assert never.max() == 1 and always.max() == 4
+    with pytest.raises(ValueError, match="one for each of 2 layers; got 3"):
+        TempCache(2, ROPE, threshold=[0.9] * 3)
+
+
+def test_a_key_between_two_entries_stays_apart():
+    """4 degrees from one entry and 6 from another: which of the two it is, nobody can say."""
+    told = [
+        _pair(arrow(0, 0), arrow(0, 10)),
+        _pair(arrow(1, 4), arrow(1, 0, at=1)),
+        _pair(arrow(2, 0), arrow(2, 0)),
+    ]
+    for margin, expected in ((0.0, [2, 1, 1]), (0.01, [1, 1, 1, 1])):
+        memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=8, margin=margin)
+        play(memory, told)
+        assert counts(memory) == expected
+
+
+@pytest.mark.parametrize("cut, expected", [(0.5, [2, 1, 1]), (0.6, [1, 1, 1, 1])])
+def test_when_the_scene_has_changed_nothing_joins(cut, expected):
+    """One of two keys finds an entry: half of them."""
+    memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=8, cut=cut)
+    play(memory, [_two(0, 0, 1), _two(1, 0, 2), _two(2, 0, 0)])
+    assert counts(memory) == expected
+
+
+# ---- long games
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_what_is_too_old_is_moved_to_the_edge_of_reach(per_head):
+    """Seen at the start and never again: after any time it is read as if it had been `reach` frames ago."""
+    reach, last = 70, 3 * REBASE
+    frames = [*arrows((0, 1, 0)), *(arrow(t, 0, float(t), at=1) for t in range(1, last + 1))]
+    memory = alone(reach=reach, per_head=per_head, half_life=1e9)
+    output = play(memory, frames)[-1]
+    moved = frames[0]._replace(where=torch.tensor([[float(last - reach), 0.0, 0.0]]))
+    mean = sum(range(1, last - 1)) / (last - 2)
+    entries = [(moved, 1.0, 1), (frames[last - 2], mean, last - 2)]
+    assert_close(output, read_entries(frames[last], [frames[last - 1]], entries), rtol=0, atol=1e-9)
 
 
 # ---- making room
