@@ -201,6 +201,7 @@ class Denoiser(nn.Module):
         prompt: Prompt,
         reads: Sequence[SelfAttention],
         controls: list[Tensor] | None = None,
+        seen: list[Tensor] | None = None,
     ) -> Tensor:
         """Velocity of x [b, f, n, channels], or of its last frames if the last read answers for these only.
 
@@ -210,6 +211,7 @@ class Denoiser(nn.Module):
         prompt   from `read_prompt`
         reads    self-attention, one per layer
         controls from `control`; computed from the keys when not given
+        seen     a list that takes what each block makes of the frames, [b, f, n, width]
         """
         condition = self.condition(level, keys)
         if controls is None:
@@ -219,6 +221,8 @@ class Denoiser(nn.Module):
             h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read)
             if i < len(controls):
                 h = h + controls[i][:, -h.shape[1] :]
+            if seen is not None:
+                seen.append(h)
         shift, scale = self.adapt(F.silu(condition[:, -h.shape[1] :]))[:, :, None].chunk(2, -1)
         return self.out(adapted(self.norm(h), shift, scale))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from test_captions import step
-from tiny import TOKENS, clip, denoiser
+from tiny import CHANNELS, TOKENS, VOCABULARY, autoencoder, clip, denoiser
 from torch.testing import assert_close
 
 from fastar import MEMORIES
@@ -18,9 +18,12 @@ from worldmodel.doom.captions import choose
 from worldmodel.doom.engine import STOCK
 from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
 from worldmodel.training import flow
+from worldmodel.training.adversarial import Scene
+from worldmodel.training.critic import Critic
 from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
 from worldmodel.training.loop import Average, Run, rate
 from worldmodel.training.main import train
+from worldmodel.training.rollout import rollouts
 from worldmodel.training.twostream import TwoStream
 from worldmodel.world import World
 
@@ -210,6 +213,80 @@ def test_the_history_does_not_see_the_future_through_others():
         a, b = two_stream(latents, dreamt), two_stream(changed, dreamt)
     assert_close(a[:, :2], b[:, :2], rtol=0, atol=1e-5)
     assert not torch.allclose(a[:, 2], b[:, 2])
+
+
+# ---- the student on its own
+
+
+def own_games(batch: int = 40):
+    """Clips of 5 frames from games of 3 real frames and 6 dreamt ones, and the library they come from."""
+    latents = torch.randn(24, TOKENS, CHANNELS).split([12, 12])
+    keys = torch.zeros(24, len(KEYS)).split([12, 12])
+    books = Library(latents, keys, [[[("world", [2, 3])]]] * 2, [np.full(12, -1)] * 2)
+    clips = rollouts(
+        denoiser(), books, autoencoder(), VOCABULARY, batch=batch, length=5, games=3, alone=6, opening=3
+    )
+    return next(clips), books
+
+
+def test_a_game_on_its_own_begins_with_real_frames():
+    """And counts from the first dreamt one; what truly happened is beside it."""
+    lived, books = own_games()
+    b, f = lived.age.shape
+    assert lived.dreamt.shape == lived.clip.latents.shape == (b, f, TOKENS, CHANNELS) and f == 5
+    real = (lived.dreamt == lived.clip.latents).all((2, 3))
+    assert torch.equal(real, lived.age == 0) and 0 < real.sum() < real.numel()
+    later = lived.age[:, 1:] - lived.age[:, :-1]
+    assert torch.equal(later, (lived.age[:, 1:] > 0).long())
+    assert lived.age.max() == 6 and lived.clip.times[0].tolist() == [-4, -3, -2, -1, 0]
+    known = {row.numpy().tobytes() for row in books.latents}
+    assert all(frame.numpy().tobytes() in known for frame in lived.clip.latents.flatten(0, 1))
+
+
+def test_games_too_short_for_a_clip_are_refused():
+    with pytest.raises(ValueError, match="A clip of 5 frames needs games as long, got 2 . 2 frames"):
+        next(rollouts(*[None] * 4, batch=1, length=5, games=1, alone=2, opening=2))
+
+
+def test_the_longer_a_dream_the_less_the_truth_is_asked_of_it():
+    lived, _ = own_games()
+    lived.age[:] = torch.tensor([0, 0, 0, 16, 32])
+    scene = Scene(lived, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
+    wrong = torch.zeros_like(scene.truth)
+    for i, share in enumerate((1.0, 0.5, 0.25)):
+        off = wrong.clone()
+        off[:, i] = 1.0
+        assert scene.error(scene.truth + off).item() == pytest.approx(share / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_critic_reads_history_only_where_it_is_the_same_for_both(alone):
+    lived, _ = own_games(batch=2)
+    lived.dreamt.requires_grad_()
+    lived.clip.latents.requires_grad_()
+    scene = Scene(lived if alone else lived.clip, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
+    critic = Critic(denoiser(), frozen=True, hidden=8)
+    verdict = scene.judge(critic, torch.randn(2, 3, TOKENS, CHANNELS)).sum()
+    seen = torch.autograd.grad(verdict, scene.lived)[0].abs().sum()
+    assert (seen == 0) if alone else (seen > 0)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_frozen_critic_learns_with_its_heads_alone(frozen):
+    network = denoiser()
+    critic = Critic(network, frozen=frozen, hidden=8)
+    lived, _ = own_games(batch=2)
+    scene = Scene(lived.clip, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
+    dreamt = scene.dream(network, scene.constant(1.0))
+    verdict = scene.judge(critic, dreamt)
+    assert verdict.shape == (2, 3)
+    verdict.sum().backward()
+    learns = [name for name, x in critic.named_parameters() if x.grad is not None]
+    assert any(name.startswith("network.") for name in learns) != frozen
+    assert len(critic.heads) == (2 if frozen else 1) and any(name.startswith("heads.") for name in learns)
+    assert all(
+        x.grad is not None for x in network.blocks.parameters()
+    )  # and the student is told how to fool it
 
 
 # ---- the loop

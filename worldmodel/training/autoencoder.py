@@ -1,13 +1,15 @@
-"""Stage 1: the autoencoder, first by pixels, then against a critic that keeps it crisp.
+"""Stage 1: the autoencoder, by pixels, by texture, and against a critic.
 
-L1 on pixels and on their differences draws the picture but keeps only half of its sharpness. From
-`critic_from` of the way on, a patch critic judges each frame beside its reconstruction
-(relativistic loss with a finite-difference gradient penalty), weighted so that its pull on the
-picture is `critic_pull` of the pixels' pull. The decoder sees noisy latents throughout, since in play
-they come from a dream.
+L1 on pixels and on their differences draws the picture but keeps only half of its sharpness: where the
+latents do not say how a texture runs, the likeliest pixel is a grey one. `texture` therefore asks for as
+much change in each neighbourhood as the real frame has there, at two scales. From `critic_from` of the
+way on, a patch critic judges each frame beside its reconstruction (relativistic loss with a
+finite-difference gradient penalty), weighted so that its pull on the picture is `critic_pull` of the
+others' pull. The decoder sees noisy latents throughout, since in play they come from a dream.
 """
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,10 @@ def train_autoencoder(
     steps: int | None = None,
     lr: float = 6e-4,
     noise: float = 0.1,
+    texture: float = 1.0,
     critic_from: float = 0.3,
     critic_pull: float = 0.3,
+    critic_lr: float = 2e-4,
     critic_width: int = 64,
     workers: int = 0,
     log_every: int = 200,
@@ -50,7 +54,7 @@ def train_autoencoder(
     critic = Critic(critic_width).to(device)
     average = Average(net, 0.998)
     learn = adamw(net, lr, betas=(0.9, 0.95), decay=0.01)
-    learn_critic = adamw(critic, lr / 3, betas=(0.5, 0.95), decay=0.0)
+    learn_critic = adamw(critic, critic_lr, betas=(0.5, 0.95), decay=0.0)
     run.resume(net=net, critic=critic, average=average, learn=learn, learn_critic=learn_critic)
     pictures = _pictures(found, frames, workers).to(device)
 
@@ -71,9 +75,8 @@ def train_autoencoder(
         latent, y = latent.float(), y.float()
         picture = y.detach().requires_grad_()
         pixels = (picture - x).abs().mean()
-        pixels = pixels + 0.5 * sum(
-            (d - e).abs().mean() for d, e in zip(_edges(picture), _edges(x), strict=True)
-        )
+        pixels = pixels + 0.5 * _apart(_edges(picture), _edges(x))
+        pixels = pixels + texture * _apart(_texture(picture), _texture(x))
         (pull,) = torch.autograd.grad(pixels, picture)
         if progress >= critic_from:
             with mixed:
@@ -83,9 +86,9 @@ def train_autoencoder(
         loss = (y * pull).sum() + 1e-3 * latent.square().mean()  # its gradient in y is `pull`
         update(learn, loss, now)
         average.update(net)
-        if progress >= critic_from - 0.02:  # a little earlier, so that the critic has something to say
+        if progress >= critic_from - 0.05:  # a little earlier, so that the critic has something to say
             critic_loss, gap = _criticise(critic, x, y.detach(), mixed)
-            update(learn_critic, critic_loss, now / 3)
+            update(learn_critic, critic_loss, critic_lr)
             figures = {"critic": critic_loss, "gap": gap}
         if run.step % log_every == 0:
             psnr = -10 * ((y.clamp(-1, 1) - x) / 2).square().mean().log10()
@@ -116,6 +119,16 @@ def _pictures(found: list[Episode], frames: int, workers: int) -> Tensor:
 
 def _edges(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
+
+
+def _texture(x: Tensor) -> list[Tensor]:
+    """How much the picture changes in each neighbourhood of 8 x 8 pixels, at full and at half size."""
+    return [F.avg_pool2d(edge.abs(), 8, 4) for y in (x, F.avg_pool2d(x, 2)) for edge in _edges(y)]
+
+
+def _apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
+    """Sum of the mean absolute differences."""
+    return torch.stack([(a - b).abs().mean() for a, b in zip(ours, theirs, strict=True)]).sum()
 
 
 def _sharpness(x: Tensor) -> Tensor:

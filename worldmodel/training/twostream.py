@@ -53,12 +53,14 @@ class TwoStream:
         times: Tensor,
         prompt: Prompt,
         controls: list[Tensor],
+        seen: list[Tensor] | None = None,
     ) -> Tensor:
         """What the network says of the dreamt frames [b, noisy, n, c].
 
         history, dream  frames [b, f, n, c] and their levels [b, f]
         keys, times     of the history frames [b, f, 9], [b, f]
         controls        of the history frames, from `Denoiser.control`
+        seen            takes the features of each block, of all frames of both streams
         """
         twice = [torch.cat([x, x[:, -self.noisy :]], 1) for x in (keys, times, *controls)]
         both_keys, both_times, *both_controls = twice
@@ -66,7 +68,7 @@ class TwoStream:
         levels = torch.cat([history[1], dream[1]], 1)
         angles = network.rope.angles(network.positions(both_times)).float()
         reads = [self.read] * len(network.blocks)
-        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls)
+        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, seen)
         return out[:, self.history :].float()
 
 
