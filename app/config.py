@@ -26,7 +26,7 @@ def version() -> str:
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
-    """The settings of a yaml file, changed by words like `memories.tempcache.recent=8`."""
+    """The settings of a yaml file, changed by words like `memories.tempcache.cache.recent=8`."""
     try:
         cfg = OmegaConf.load(path)
     except OSError as error:
@@ -94,7 +94,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a "No such thing" sentence: the nearest name there is, or all of them."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
-    if not near:  # a right word in the wrong place: `recent` for `memories.tempcache.recent`
+    if not near:  # a right word in the wrong place: `recent` for `memories.tempcache.cache.recent`
         last = {full.rpartition(".")[2]: full for full in known}
         near = [last[match] for match in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)]
     if near:

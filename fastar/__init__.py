@@ -3,11 +3,17 @@
 Axes throughout: b batch, h heads, n present tokens, m remembered tokens, d head width.
 """
 
-from .memory import Dense, Memory, Stats
+from .annca import AnnCA
+from .annsa import AnnSA
+from .memory import Dense, Memory, Past, Pattern, Stats
+from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
 from .rope import AxialRope
 from .tempcache import TempCache
+from .tempcache_paper import TempCachePaper
 from .window import WindowSink
 
-MEMORIES = {"dense": Dense, "window_sink": WindowSink, "tempcache": TempCache}
-
-__all__ = ["MEMORIES", "AxialRope", "Dense", "Memory", "Stats", "TempCache", "WindowSink"]
+__all__ = [
+    "CACHES", "CROSSES", "PATTERNS",
+    "AnnCA", "AnnSA", "AxialRope", "Cross", "Dense", "Memory", "Method", "Past", "Pattern", "Stats",
+    "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
+]  # fmt: skip

@@ -9,7 +9,7 @@ Axes: l layers, b batch, h heads, n tokens of the present frame, d head width.
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +25,31 @@ class Stats:
     kept: int
     seen: int
     bytes: int
+
+
+class Past(NamedTuple):
+    """What a layer may read: keys, rotated, and values [b, h, m, d]; bias [b, h or 1, m] if there is one.
+
+    `far` are the keys that a pattern may leave out. The present frame, the last ones and the sink are not.
+    """
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None
+    far: slice
+
+
+class Pattern(Protocol):
+    """Which part of its past a frame reads. Stateless: what it plans, the memory keeps.
+
+    `plan` is asked for every `every` frames; `read` is attention of rotated q, under the plan of last time.
+    """
+
+    every: int
+
+    def plan(self, layer: int, past: Past) -> Any: ...
+
+    def read(self, layer: int, q: Tensor, past: Past, plan: Any) -> Tensor: ...
 
 
 class Memory(Protocol):
@@ -44,9 +69,11 @@ class Memory(Protocol):
 
 
 class Remembering:
-    """State handling shared by the memories: every attribute named in `_state` is saved and restored."""
+    """What memories share. Every attribute named in `_state` is saved and restored."""
 
-    _state: tuple[str, ...] = ()
+    _state: tuple[str, ...] = ("plans",)
+    layers: int
+    pattern: Pattern | None
 
     def state_dict(self) -> dict[str, Any]:
         return {name: copy.deepcopy(getattr(self, name)) for name in self._state}
@@ -63,15 +90,26 @@ class Remembering:
             setattr(self, name, copy.deepcopy(value))
 
     def reset(self) -> None:
-        raise NotImplementedError
+        self.plans: list[Any] = [None] * self.layers
+
+    def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        """Attention of rotated q over the past, or over the part that the pattern chooses."""
+        if self.pattern is None:
+            return attend(q, past.keys, past.values, past.bias)
+        return self.pattern.read(layer, q, past, self.plans[layer])
+
+    def _replan(self, layer: int, frame: int, past: Past) -> None:
+        """To be called after each commit."""
+        if self.pattern is not None and frame % self.pattern.every == 0:
+            self.plans[layer] = self.pattern.plan(layer, past)
 
     def _bytes(self) -> int:
         return sum(x.nbytes for name in self._state for x in _tensors(getattr(self, name)))
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, list):
-        return [x for x in value if isinstance(x, Tensor)]
+    if isinstance(value, list | tuple):
+        return [x for part in value for x in _tensors(part)]
     return [value] if isinstance(value, Tensor) else []
 
 
@@ -79,19 +117,24 @@ class Dense(Remembering):
     """Keep every token for ever: the definition that every other memory is measured against.
 
     A layer's buffer doubles when it is full, so a pass never copies the past; the present frame's keys
-    sit in its tail, where the next `attend` overwrites them and `commit` keeps them.
+    sit in its tail, where the next `attend` overwrites them and `commit` keeps them. A pattern may leave out
+    what is older than `recent` passes, but for the first.
     """
 
-    _state = ("keys", "values", "lengths")
+    _state = (*Remembering._state, "keys", "values", "lengths", "commits")
 
-    def __init__(self, layers: int, rope: AxialRope) -> None:
-        self.layers, self.rope = layers, rope
+    def __init__(
+        self, layers: int, rope: AxialRope, *, pattern: Pattern | None = None, recent: int = 16
+    ) -> None:
+        self.layers, self.rope, self.pattern, self.recent = layers, rope, pattern, recent
         self.reset()
 
     def reset(self) -> None:
+        super().reset()
         self.keys: list[Tensor | None] = [None] * self.layers
         self.values: list[Tensor | None] = [None] * self.layers
         self.lengths = [0] * self.layers
+        self.commits = [0] * self.layers
         self._present = [0] * self.layers
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
@@ -101,13 +144,22 @@ class Dense(Remembering):
         keys, values = self._reserve(layer, k, v, end)
         keys[:, :, start:end] = self.rope(k, where)
         values[:, :, start:end] = v
-        return attend(self.rope(q, where), keys[:, :, :end], values[:, :, :end])
+        return self._read(layer, self.rope(q, where), self._past(layer, end))
 
     def commit(self, layer: int) -> None:
         if not self._present[layer]:
             raise RuntimeError("Nothing to commit: call attend with the frame to remember first.")
         self.lengths[layer] += self._present[layer]
         self._present[layer] = 0
+        self.commits[layer] += 1
+        self._replan(layer, self.commits[layer], self._past(layer, self.lengths[layer]))
+
+    def _past(self, layer: int, end: int) -> Past:
+        keys, values = self.keys[layer], self.values[layer]
+        assert keys is not None and values is not None
+        frame = self.lengths[layer] // max(1, self.commits[layer])
+        far = slice(min(end, frame), max(min(end, frame), self.lengths[layer] - self.recent * frame))
+        return Past(keys[:, :, :end], values[:, :, :end], None, far)
 
     def stats(self) -> Stats:
         return Stats(self.lengths[-1], self.lengths[-1], self._bytes())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .memory import Stats
+from .memory import Pattern, Stats
 from .rope import AxialRope
 from .window import WindowSink
 
@@ -54,13 +54,14 @@ class TempCache(WindowSink):
         floor: float = 0.7,
         half_life: float = 500.0,
         per_head: bool = False,
+        pattern: Pattern | None = None,
     ) -> None:
         thresholds = [threshold] * layers if isinstance(threshold, float | int) else list(threshold)
         if len(thresholds) != layers:
             raise ValueError(f"One threshold, or one for each of {layers} layers; got {len(thresholds)}.")
         self.far, self.thresholds, self.drift, self.margin = far, thresholds, drift, margin
         self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
-        super().__init__(layers, rope, sink=sink, recent=recent, reach=reach)
+        super().__init__(layers, rope, sink=sink, recent=recent, reach=reach, pattern=pattern)
 
     def reset(self) -> None:
         super().reset()
@@ -163,8 +164,11 @@ class TempCache(WindowSink):
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
         age = self.committed[0] - self.time
-        empty = torch.arange(self.far, device=age.device) - 1e6  # in order: what is used is a prefix
-        worth = torch.where(self.count > 0, self.count.clamp_min(1).log2() - age / self.half_life, empty)
+        slot = torch.arange(self.far, device=age.device, dtype=torch.float64)
+        worth = (
+            self.count.clamp_min(1).log2() - age / self.half_life + 1e-9 * slot
+        )  # no two are worth the same
+        worth = torch.where(self.count > 0, worth, slot - 1e6)  # in order: what is used is a prefix
         joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
         worth = worth.scatter_reduce(1, owner, joined, "amax")
         return worth.topk(self.tokens, largest=False).indices

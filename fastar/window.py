@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention import attend
-from .memory import Remembering, Stats
+from .memory import Past, Pattern, Remembering, Stats
 from .rope import AxialRope
 
 REBASE = 64  # frames between two moves of what has grown too old
@@ -21,19 +20,28 @@ class WindowSink(Remembering):
     then, so that distances stay near those the network was trained on, however long the game.
     """
 
-    _state = ("keys", "values", "bias", "committed", "tokens")
+    _state = (*Remembering._state, "keys", "values", "bias", "committed", "tokens")
 
     def __init__(
-        self, layers: int, rope: AxialRope, *, sink: int = 1, recent: int = 16, reach: int | None = None
+        self,
+        layers: int,
+        rope: AxialRope,
+        *,
+        sink: int = 1,
+        recent: int = 16,
+        reach: int | None = None,
+        pattern: Pattern | None = None,
     ) -> None:
         if sink < 0 or recent < 1:
             raise ValueError(f"A window needs sink >= 0 and recent >= 1 frames, got {sink} and {recent}.")
         if reach is not None and reach < recent + REBASE:
             raise ValueError(f"reach must be at least recent + {REBASE} = {recent + REBASE}, got {reach}.")
-        self.layers, self.rope, self.sink, self.recent, self.reach = layers, rope, sink, recent, reach
+        self.layers, self.rope, self.sink, self.recent = layers, rope, sink, recent
+        self.reach, self.pattern = reach, pattern
         self.reset()
 
     def reset(self) -> None:
+        super().reset()
         self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, 1, room]
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
@@ -47,13 +55,10 @@ class WindowSink(Remembering):
             raise ValueError(
                 f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it."
             )
-        keys, values, bias = self.keys[layer], self.values[layer], self.bias[layer]
-        keys[:, :, : self.tokens] = self.rope(k, where)
-        values[:, :, : self.tokens] = v
+        self.keys[layer, :, :, : self.tokens] = self.rope(k, where)
+        self.values[layer, :, :, : self.tokens] = v
         self._present[layer] = k, where
-        used = self._used(layer)
-        read = bias[..., :used] if used > self._whole else None
-        return attend(self.rope(q, where), keys[:, :, :used], values[:, :, :used], read)
+        return self._read(layer, self.rope(q, where), self._past(layer))
 
     def commit(self, layer: int) -> None:
         present = self._present[layer]
@@ -68,6 +73,14 @@ class WindowSink(Remembering):
         self.committed[layer] += 1
         if self.reach is not None and self.committed[layer] % REBASE == 0:
             self._rebase(layer, self.reach)
+        self._replan(layer, self.committed[layer], self._past(layer))
+
+    def _past(self, layer: int) -> Past:
+        used = self._used(layer)
+        far = slice(min(used, self._whole), used)
+        keys, values, bias = (x[layer] for x in (self.keys, self.values, self.bias))
+        read = bias[..., :used] if used > self._whole else None
+        return Past(keys[:, :, :used], values[:, :, :used], read, far)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

@@ -15,14 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fastar import AxialRope
-from fastar.attention import attend
+from fastar import AxialRope, Cross, WholePrompt
 
 from .actions import KEYS
 from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
 
 SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 """(q, k, v) un-rotated [b, h, f n, d], where they are, as `Denoiser` was given it -> [b, h, f n, d]."""
+
+
+WHOLE_PROMPT = WholePrompt()
 
 
 class Prompt(NamedTuple):
@@ -112,6 +114,7 @@ class Block(nn.Module):
         where: Any,
         prompt: tuple[Tensor, Tensor, Tensor],
         read: SelfAttention,
+        cross: Cross,
     ) -> Tensor:
         """x [b, f, n, width] and condition [b, f, width] -> like x.
 
@@ -125,7 +128,7 @@ class Block(nn.Module):
         x, gate, shift, scale, gate_mlp = (y[:, -frames:] for y in (x, *late))
         x = torch.addcmul(x, gate, self.out(self.join(attended, frames)))
 
-        attended = attend(self.split(self.cross_q(self.norm_cross(x))), *prompt)
+        attended = cross.read(self.split(self.cross_q(self.norm_cross(x))), *prompt)
         x = x + self.cross_out(self.join(attended, frames))
 
         inner = F.gelu(self.up(adapted(self.norm2(x), shift, scale)), approximate="tanh")
@@ -201,6 +204,7 @@ class Denoiser(nn.Module):
         prompt: Prompt,
         reads: Sequence[SelfAttention],
         controls: list[Tensor] | None = None,
+        cross: Cross = WHOLE_PROMPT,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
         """Velocity of x [b, f, n, channels], or of its last frames if the last read answers for these only.
@@ -211,6 +215,7 @@ class Denoiser(nn.Module):
         prompt   from `read_prompt`
         reads    self-attention, one per layer
         controls from `control`; computed from the keys when not given
+        cross    how the prompt is read
         seen     a list that takes what each block makes of the frames, [b, f, n, width]
         """
         condition = self.condition(level, keys)
@@ -218,7 +223,7 @@ class Denoiser(nn.Module):
             controls = self.control(keys)
         h = self.embed(x)
         for i, (block, read) in enumerate(zip(self.blocks, reads, strict=True)):
-            h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read)
+            h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read, cross)
             if i < len(controls):
                 h = h + controls[i][:, -h.shape[1] :]
             if seen is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fastar import MEMORIES
+from fastar import method
 
 from .checkpoint import Weights, load_weights
 from .world import World
@@ -21,29 +21,30 @@ def load_world(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> World:
-    """Build a world with a kind of memory and its options from `memories`; the weights stay as they are.
+    """Build a world with one of `memories`, each the axes of a `fastar.method`; the weights stay as they are.
 
     `steps` is the number of denoising passes a frame; the weights say at which noise levels. Raises
     WeightsError for bad weights and ValueError for settings that these weights or memories do not have.
     """
-    if memory not in MEMORIES:
-        raise ValueError(f"No memory {memory!r}; there is {', '.join(MEMORIES)}.")
+    if memory not in memories:
+        raise ValueError(f"No memory {memory!r}; there is {', '.join(memories)}.")
     if not isinstance(weights, Weights):
         weights = load_weights(weights)
     schedules = weights.manifest["levels"]
     if str(steps) not in schedules:
         raise ValueError(f"These weights dream in {' or '.join(schedules)} steps a frame, not in {steps}.")
-    options = memories.get(memory, {})
     try:
-        MEMORIES[memory](1, weights.denoiser.rope, **options)
-    except TypeError as error:
-        raise ValueError(f"The settings of memory {memory} do not fit it: {error}.") from None
+        chosen = method(**memories[memory])
+        chosen.cache(len(weights.denoiser.blocks), weights.denoiser.rope)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The settings of memory {memory} do not fit it: {error}") from None
     how = {"device": torch.device(device), "dtype": getattr(torch, dtype)}
     return World(
         copy.deepcopy(weights.autoencoder).to(**how).requires_grad_(False),
         copy.deepcopy(weights.denoiser).to(**how).requires_grad_(False),
         weights.vocabulary,
-        lambda layers, rope: MEMORIES[memory](layers, rope, **options),
+        chosen.cache,
+        cross=chosen.cross,
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
     )

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastar import AxialRope, Memory, Stats
+from fastar import AxialRope, Cross, Memory, Stats
 
 from .actions import KEYS
 from .autoencoder import Autoencoder, to_frames, to_pixels
-from .denoiser import Denoiser
+from .denoiser import WHOLE_PROMPT, Denoiser
 from .diffusion import clean_of, noised
 from .vocabulary import Vocabulary
 
@@ -50,7 +50,8 @@ class Recall:
 class World:
     """The world model and its memory. Frames of a batch are independent games.
 
-    memory        makes the memory of so many layers with this rope, like the classes in `fastar.MEMORIES`
+    memory        makes the memory of so many layers with this rope, like the classes in `fastar.CACHES`
+    cross         how the prompt is read, like the classes in `fastar.CROSSES`
     levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
     context_level the level at which a finished frame is remembered
     """
@@ -62,13 +63,14 @@ class World:
         vocabulary: Vocabulary,
         memory: MakeMemory,
         *,
+        cross: Cross = WHOLE_PROMPT,
         levels: Sequence[float] = (1.0,),
         context_level: float = 0.0,
     ) -> None:
         if not levels or list(levels) != sorted(levels, reverse=True) or not 0 < levels[-1] <= levels[0] <= 1:
             raise ValueError(f"Noise levels must fall from at most 1 and stay above 0, got {tuple(levels)}.")
         self.autoencoder, self.denoiser, self.vocabulary = autoencoder, denoiser, vocabulary
-        self.levels, self.context_level = tuple(levels), context_level
+        self.cross, self.levels, self.context_level = cross, tuple(levels), context_level
         weight = denoiser.out.weight
         self.device, self.dtype = weight.device, weight.dtype
         self.tokens = denoiser.grid[0] * denoiser.grid[1]
@@ -193,8 +195,8 @@ class World:
         where = self.denoiser.positions(times).chunk(len(times))
         keys = np.array(keys, np.uint8)
         held, controls = torch.from_numpy(keys).to(self.device), self._controls(keys)
-        out = self.denoiser(frames.to(self.dtype), level, held, where, self._prompt, self._reads, controls)
-        return out.float()
+        x, reads = frames.to(self.dtype), self._reads
+        return self.denoiser(x, level, held, where, self._prompt, reads, controls, self.cross).float()
 
     def _controls(self, keys: np.ndarray) -> list[Tensor]:
         """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""

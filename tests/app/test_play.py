@@ -196,8 +196,8 @@ def test_an_unknown_world_lists_those_there_are():
     [
         (["--memory", "tempcash"], "No memory 'tempcash'; did you mean tempcache?"),
         (
-            ["memories.tempcach.recent=1"],
-            "No setting memories.tempcach.recent; did you mean memories.tempcache.recent?",
+            ["memories.tempcache.cache.recnt=1"],
+            "No setting memories.tempcache.cache.recnt; did you mean memories.tempcache.cache.recent?",
         ),
         (["--headles"], "No flag --headles; did you mean --headless?"),
         (["--frames", "many"], "argument --frames: invalid int value: 'many'"),

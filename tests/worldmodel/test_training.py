@@ -11,7 +11,7 @@ from test_captions import step
 from tiny import CHANNELS, TOKENS, VOCABULARY, autoencoder, clip, denoiser
 from torch.testing import assert_close
 
-from fastar import MEMORIES
+from fastar import CACHES
 from worldmodel.actions import KEYS
 from worldmodel.checkpoint import load_weights
 from worldmodel.doom.captions import choose
@@ -390,7 +390,7 @@ def trained(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name, passes", [("base", ["4"]), ("weights", ["1", "2", "3"])])
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", CACHES)
 def test_what_was_trained_can_be_played(trained, name, passes, memory):
     """With every memory, in as many passes a frame as the manifest offers."""
     weights = load_weights(trained / name)
@@ -399,7 +399,7 @@ def test_what_was_trained_can_be_played(trained, name, passes, memory):
     networks = weights.autoencoder, weights.denoiser, weights.vocabulary
     for count, levels in weights.manifest["levels"].items():
         assert len(levels) == int(count)
-        game = World(*networks, MEMORIES[memory], levels=levels)
+        game = World(*networks, CACHES[memory], levels=levels)
         game.reset(pixels, np.zeros((1, 3, 9), np.uint8), "a room with a red floor")
         for _ in range(3):
             frame = game.step(np.ones(9))

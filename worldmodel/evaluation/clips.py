@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from ..autoencoder import to_frames
 from ..doom.captions import caption
 from ..episodes import Episode, episodes
 from ..world import World
@@ -22,6 +25,10 @@ class Clips:
     @property
     def games(self) -> int:
         return len(self.frames)
+
+    def game(self, i: int) -> "Clips":
+        """One of them."""
+        return Clips(self.frames[i : i + 1], self.keys[i : i + 1], self.prompts[i : i + 1])
 
 
 def held_out(folder: Path, games: int, frames: int, *, start: int = 200, history: int = 16) -> Clips:
@@ -49,3 +56,11 @@ def dream(world: World, clips: Clips, *, history: int = 16, seed: int = 0) -> It
     world.reset(clips.frames[:, :history], clips.keys[:, :history], clips.prompts, seed)
     for i in range(history, clips.frames.shape[1]):
         yield world.decode(world.step(clips.keys[:, i]))
+
+
+@torch.no_grad()
+def encoded(world: World, frames: np.ndarray, batch: int = 64) -> Tensor:
+    """Real frames uint8 [f, h, w, 3] as the world sees them: latents [f, n, c]."""
+    parts = torch.from_numpy(frames).split(batch)
+    encode = world.autoencoder.encode
+    return torch.cat([encode(to_frames(x.to(world.device)).to(world.dtype)).float() for x in parts])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fastar import MEMORIES
+from fastar import WindowSink, method
 
 from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
@@ -18,14 +18,16 @@ from ..episodes import episodes
 from ..load import load_world
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
-from ..world import World
+from ..world import MakeMemory, World
+from . import history, returns
 from .clips import held_out
 from .conditioning import ablation, turning
 from .explained import explained
 from .pace import in_turns, pace
 from .quality import quality, sheet
+from .tape import record
 
-PARTS = ("quality", "explained", "conditioning", "pace")
+PARTS = ("quality", "explained", "conditioning", "pace", "history", "returns")
 
 
 class Evaluation:
@@ -61,17 +63,13 @@ class Evaluation:
                 picture = sheet(clips, dreamt, sorted({1, *likeness, *crispness}))
                 Image.fromarray(picture).save(self.out / f"sheet-{memory}-{count}.png")
 
-    def explained(self, memory: str, games: int, frames: int, start: int) -> None:
+    def explained(self, memories: list[str], games: int, frames: int, start: int) -> None:
         """Explained output per layer, once the far memory is full."""
-        clips = held_out(self.data, games, frames)
-        world = self.world("dense")
-        layers = explained(
-            world, lambda n, rope: MEMORIES[memory](n, rope, **self.memories[memory]), clips, start=start
-        )
-        self.add(
-            "explained",
-            {"memory": memory, **{f"layer {i}": x for i, x in enumerate(layers)}, "least": min(layers)},
-        )
+        clips, world = held_out(self.data, games, frames), self.world("dense")
+        tapes = (record(world, clips.game(i), start=start) for i in range(games))
+        for name, layers in explained(tapes, {name: self.maker(name) for name in memories}).items():
+            columns = {f"layer {i}": x for i, x in enumerate(layers)}
+            self.add("explained", {"memory": name, **columns, "mean": np.mean(layers), "least": min(layers)})
 
     def conditioning(self, clips: int, episodes_read: int, games: int) -> None:
         """What removing a condition costs, and whether the view turns the way the key says."""
@@ -94,6 +92,56 @@ class Evaluation:
                 self.add("pace", {"memory": memory, **row})
             if memory != "dense":
                 self.add("in turns", {"memory": memory, **in_turns(world, self.world(memory), clips)})
+
+    def history(
+        self,
+        lengths: list[int | str],
+        memories: list[str],
+        games: int,
+        past: int,
+        frames: int,
+        away: int,
+        batch: int,
+    ) -> None:
+        """One-pass error by how much of the real past is remembered; the first length is the one to beat."""
+        world = self.world("dense")
+        known = history.windows(lengths, len(world.denoiser.blocks))
+        known |= {name: (self.maker(name), None) for name in memories}
+        played = history.stretches(world, episodes(self.data), games, past=past, frames=frames, away=away)
+        for row in history.measure(world, known, played, batch=batch):
+            self.add("history", row)
+
+    def returns(
+        self,
+        memories: list[str],
+        steps: int,
+        games: int,
+        past: int,
+        dreamt: int,
+        away: int,
+        hidden: float,
+        batch: int,
+    ) -> None:
+        """Dreams of what was seen long ago; the first memory is the one to beat."""
+        world, found = self.world("dense", steps), list(episodes(self.data))
+        columns, length = world.denoiser.grid[1], {"past": past, "dreamt": dreamt}
+        chosen = returns.events(found, games, columns, **length, away=away, hidden=hidden)
+        worlds = len({event.game for event in chosen})
+        self.add("return events", {"wanted": games, "found": len(chosen), "episodes": worlds})
+        clips = [returns.clip_of(world, found[event.game], event, **length) for event in chosen]
+        for row in returns.measure(world, self.recalling(memories), clips, dreamt=dreamt, batch=batch):
+            self.add("returns", row)
+
+    def recalling(self, memories: list[str]) -> dict[str, MakeMemory]:
+        """The memories by name and, with TempCache, what is left of it when its far memory is off."""
+        makers = {name: self.maker(name) for name in memories}
+        if "tempcache" in makers:
+            whole = {k: x for k, x in self.memories["tempcache"]["cache"].items() if k in ("sink", "recent")}
+            makers["tempcache, far off"] = lambda layers, rope: WindowSink(layers, rope, **whole)
+        return makers
+
+    def maker(self, memory: str) -> MakeMemory:
+        return method(**self.memories[memory]).cache
 
     def add(self, part: str, row: dict[str, Any]) -> None:
         """Print a row, and write all that was found so far."""

@@ -68,7 +68,7 @@ class TwoStream:
         levels = torch.cat([history[1], dream[1]], 1)
         angles = network.rope.angles(network.positions(both_times)).float()
         reads = [self.read] * len(network.blocks)
-        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, seen)
+        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, seen=seen)
         return out[:, self.history :].float()
 
 

@@ -1,0 +1,136 @@
+"""AnnSA: each frame reads only the part of a large memory that means something to it.
+
+What may be left out is sorted into buckets of alike keys, now and then, as the memory changes; the queries of
+a frame choose the buckets that hold most of their attention, judged by the buckets' mean keys, each
+counted as often as the keys it stands for (arXiv 2602.01801; the choice by weighted centroids as in
+SVG2, arXiv 2505.18875). Recent frames, the sink and the present are always read in full. The paper takes
+its buckets from the prompt; a game is mostly steered by keys, so ours come from the memory itself.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .attention import attend
+from .memory import Past
+
+
+class Buckets(NamedTuple):
+    """Keys `start` to `start + f` of a layer, in the order of their buckets.
+
+    order   [b, h, f] of the keys, counted from `start`; bucket i holds i block to (i + 1) block
+    centre  [b, h, i, d], mean key of each bucket
+    weight  [b, h, i], log of how many tokens it stands for; -inf where it is empty
+    """
+
+    start: int
+    order: Tensor
+    centre: Tensor
+    weight: Tensor
+
+
+class AnnSA:
+    """Reads about a share `density` of what may be left out, by buckets of `block` keys.
+
+    mass          buckets are read until they hold this share of the attention, if that comes first
+    tile          queries that choose together; all of a frame by default
+    every         frames from one sorting to the next
+    rounds        of k-means at each
+    dense_layers  first layers that read everything
+
+    density 1 with mass 1 is attention over everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        density: float = 0.25,
+        block: int = 64,
+        mass: float = 1.0,
+        tile: int | None = None,
+        every: int = 8,
+        rounds: int = 2,
+        dense_layers: int = 0,
+    ) -> None:
+        if not 0 < density <= 1 or not 0 < mass <= 1:
+            raise ValueError(f"density and mass are shares above 0 and up to 1, got {density} and {mass}.")
+        self.density, self.block, self.mass, self.tile = density, block, mass, tile
+        self.every, self.rounds, self.dense_layers = every, rounds, dense_layers
+
+    def plan(self, layer: int, past: Past) -> Buckets | None:
+        """Sort what may be left out; None while that is too little to be worth it."""
+        count = (past.far.stop - past.far.start) // self.block
+        if layer < self.dense_layers or self._wanted(count) >= count:
+            return None
+        far = slice(past.far.start, past.far.start + count * self.block)
+        keys = past.keys[:, :, far]
+        bias = past.bias[..., far] if past.bias is not None else keys.new_zeros(len(keys), 1, keys.shape[2])
+        order = self._cluster(keys, bias, count).argsort(dim=-1, stable=True)
+        sizes = _take(bias.expand(-1, keys.shape[1], -1).exp()[..., None], order)
+        sums = (_take(keys, order) * sizes.to(keys.dtype)).unflatten(2, (count, -1)).sum(3)
+        sizes = sizes.unflatten(2, (count, -1)).sum((3, 4))
+        return Buckets(far.start, order, sums / sizes.clamp_min(1e-9)[..., None].to(sums.dtype), sizes.log())
+
+    def read(self, layer: int, q: Tensor, past: Past, plan: Buckets | None) -> Tensor:
+        """Attention of rotated q [b, h, n, d] over the past."""
+        if plan is None or not q.shape[2]:
+            return attend(q, past.keys, past.values, past.bias)
+        tile = self.tile or q.shape[2]
+        tiles = [self._read(part, past, plan) for part in q.split(tile, 2)]
+        return torch.cat(tiles, 2) if len(tiles) > 1 else tiles[0]
+
+    def _read(self, q: Tensor, past: Past, plan: Buckets) -> Tensor:
+        chosen, useful = self.choose(q, plan)
+        rows = _take(plan.order.unflatten(2, (-1, self.block)), chosen).flatten(2)
+        keys, values = (_joined(x, plan, rows) for x in (past.keys, past.values))
+        ignored = torch.where(useful, 0.0, -torch.inf).repeat_interleave(self.block, -1)
+        if past.bias is None:
+            bias = torch.cat([ignored.new_zeros(*rows.shape[:2], keys.shape[2] - rows.shape[2]), ignored], 2)
+        else:
+            wide = past.bias.expand(-1, keys.shape[1], -1)
+            bias = _joined(wide[..., None], plan, rows)[..., 0]
+            bias[..., -rows.shape[2] :] += ignored
+        return attend(q, keys, values, bias)
+
+    def choose(self, q: Tensor, plan: Buckets) -> tuple[Tensor, Tensor]:
+        """Buckets [b, h, j] that the queries read most, and which of them they need [b, h, j]."""
+        scores = (q * q.shape[-1] ** -0.5) @ plan.centre.to(q.dtype).mT + plan.weight[:, :, None].to(q.dtype)
+        share, chosen = scores.float().softmax(-1).mean(2).topk(self._wanted(scores.shape[-1]))
+        return chosen, share.cumsum(-1) - share < (self.mass if self.mass < 1 else math.inf)
+
+    def _wanted(self, count: int) -> int:
+        return math.ceil(self.density * count)
+
+    def _cluster(self, keys: Tensor, bias: Tensor, count: int) -> Tensor:
+        """The cluster of each key [b, h, f], by k-means from evenly spread keys; empty slots come last."""
+        centre = keys[:, :, :: keys.shape[2] // count][:, :, :count]
+        size = bias.exp().to(keys.dtype).expand(-1, keys.shape[1], -1)
+        cluster = _nearest(keys, centre)
+        for _ in range(self.rounds - 1):
+            member = torch.zeros_like(size[:, :, None].expand(-1, -1, count, -1)).scatter_(
+                2, cluster[:, :, None], size[:, :, None]
+            )
+            weight = member.sum(-1, keepdim=True)
+            centre = torch.where(weight > 0, member @ keys / weight.clamp_min(1e-9), centre)
+            cluster = _nearest(keys, centre)
+        return cluster.masked_fill_(size == 0, count)
+
+
+def _nearest(x: Tensor, centre: Tensor) -> Tensor:
+    """Which centre [b, h, i, d] is nearest to each x [b, h, f, d]."""
+    return (x @ centre.mT - 0.5 * centre.square().sum(-1)[:, :, None]).argmax(-1)
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """x [b, h, m, ...] at index [b, h, j] -> [b, h, j, ...]."""
+    b, h, m = x.shape[:3]
+    offset = m * torch.arange(b * h, device=x.device).view(b, h, 1)
+    return x.flatten(0, 2).index_select(0, (index + offset).flatten()).unflatten(0, index.shape)
+
+
+def _joined(x: Tensor, plan: Buckets, rows: Tensor) -> Tensor:
+    """Everything of x [b, h, m, d] outside the buckets, then these rows of what is inside [b, h, j]."""
+    end = plan.start + plan.order.shape[2]
+    return torch.cat([x[:, :, : plan.start], x[:, :, end:], _take(x, rows + plan.start)], 2)

@@ -1,0 +1,92 @@
+"""A method is a choice on four axes that do not know of each other.
+
+    step   may a whole pass be skipped?               none
+    cache  what is remembered of a frame              dense | window_sink | tempcache | tempcache_paper
+    attn   which part of the past is read             all, or annsa
+    cross  which tokens of the prompt are read        all, or annca
+
+`dense` is (none, dense, all, all), `fast-ar` is (none, tempcache, annsa, annca). A rival is one more kind on
+one of the axes. Whatever is chosen ends in one call, `attend(q, k, v, bias)`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from .annca import AnnCA
+from .annsa import AnnSA
+from .attention import attend
+from .memory import Dense, Memory, Pattern
+from .rope import AxialRope
+from .tempcache import TempCache
+from .tempcache_paper import TempCachePaper
+from .window import WindowSink
+
+CACHES: dict[str, Callable[..., Memory]] = {
+    "dense": Dense,
+    "window_sink": WindowSink,
+    "tempcache": TempCache,
+    "tempcache_paper": TempCachePaper,
+}
+PATTERNS: dict[str, Callable[..., Pattern]] = {"annsa": AnnSA}
+CROSSES: dict[str, Callable[..., "Cross"]] = {"annca": AnnCA}
+Node = Mapping[str, Any]  # {"kind": a name on the axis, and its options}
+
+
+class Cross(Protocol):
+    """How a frame reads the prompt."""
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """Attention of q [b, h, n, d] to prompt tokens k, v [b, h, l, d] with a bias [b, l]."""
+        ...
+
+
+class WholePrompt:
+    """Every token of the prompt."""
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return attend(q, k, v, bias)
+
+
+@dataclass(frozen=True)
+class Method:
+    """`cache` makes a memory of so many layers with a rope; `cross` reads the prompt."""
+
+    cache: Callable[[int, AxialRope], Memory]
+    cross: Cross
+
+
+def method(cache: Node, attn: Node | None = None, cross: Node | None = None) -> Method:
+    """The method of a configuration: each axis names its kind, `{"kind": "tempcache", "far": 1120}`.
+
+    Raises ValueError for a kind that does not exist and for options that it does not have.
+    """
+    pattern = _make("attn", PATTERNS, attn) if attn else None
+    kind, options = _kind("cache", CACHES, cache)
+
+    def make(layers: int, rope: AxialRope) -> Memory:
+        return _fitting("cache", cache, lambda: kind(layers, rope, **options, pattern=pattern))
+
+    return Method(make, _make("cross", CROSSES, cross) if cross else WholePrompt())
+
+
+def _make(axis: str, kinds: Mapping[str, Callable[..., Any]], node: Node) -> Any:
+    kind, options = _kind(axis, kinds, node)
+    return _fitting(axis, node, lambda: kind(**options))
+
+
+def _kind(
+    axis: str, kinds: Mapping[str, Callable[..., Any]], node: Node
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    if node.get("kind") not in kinds:
+        raise ValueError(f"{axis} has no kind {node.get('kind')!r}; there is {', '.join(kinds)}.")
+    return kinds[node["kind"]], {k: v for k, v in node.items() if k != "kind"}
+
+
+def _fitting(axis: str, node: Node, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except TypeError as error:
+        raise ValueError(f"The settings of {axis} {node['kind']} do not fit it: {error}.") from None

@@ -1,0 +1,59 @@
+"""`run.py eval` from weights and episodes on disk to tables on disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from rooms import AWAY, HOME, path, play
+from tiny import AUTOENCODER, DENOISER, VOCABULARY, autoencoder, denoiser
+
+from worldmodel.checkpoint import save_weights
+from worldmodel.evaluation.main import PARTS, evaluate
+
+SHIPPED = OmegaConf.load(Path(__file__).parents[2] / "configs/eval.yaml")
+SMALL = {
+    "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
+    "returns": {"games": 2, "past": 200, "dreamt": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    manifest = {"autoencoder": AUTOENCODER, "denoiser": DENOISER, "levels": {"1": [1.0]}}
+    save_weights(folder / "weights", autoencoder(), denoiser(), VOCABULARY, manifest)
+    for game in range(2):
+        play(folder / "play" / str(game), path((HOME, 30), (AWAY, 180), (HOME, 20)))
+    return folder
+
+
+def run(data, part: str) -> dict:
+    config = OmegaConf.merge(SHIPPED, {"memories": {"tempcache": {"cache": {"far": 12}}}, part: SMALL[part]})
+    config |= {"weights": str(data / "weights"), "data": str(data / "play"), "out": str(data / part)}
+    evaluate(**(config | {"parts": [part]}))
+    assert (data / part / "eval.md").exists()
+    return json.loads((data / part / "eval.json").read_text())
+
+
+def test_history_is_a_table_of_memories_and_tokens(data):
+    rows = run(data, "history")["history"]
+    assert [row["memory"] for row in rows[::4]] == ["last 2", "all", "tempcache"]
+    assert [row["tokens"] for row in rows[:4]] == ["all", "returns", "back", "new"]
+    assert len({row["count"] for row in rows if row["tokens"] == "back"}) == 1
+
+
+def test_returns_is_a_table_of_memories_and_references(data):
+    found = run(data, "returns")
+    assert found["return events"] == [{"wanted": 2, "found": 2, "episodes": 2}]
+    rows = {(row["memory"], row["frames"]): row for row in found["returns"]}
+    for memory in ("autoencoder", "earlier view", "window_sink", "tempcache", "tempcache, far off"):
+        assert {"psnr", "psnr +-", "ssim", "ssim +-", "latent", "latent +-"} < set(rows[memory, "return"])
+    assert ("tempcache - window_sink", "last 4") in rows
+
+
+def test_every_part_has_its_settings():
+    assert set(PARTS) == set(SHIPPED.parts)
+    assert all(part in SHIPPED for part in PARTS)
+    with pytest.raises(ValueError, match="No such part: memory"):
+        evaluate("", "", "", ["memory"], {})
