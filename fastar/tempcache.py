@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .memory import Pattern, Stats
 from .rope import AxialRope
+from .search import SEARCHES, Search
 from .window import WindowSink
 
 
@@ -29,6 +30,7 @@ class TempCache(WindowSink):
     floor      cosine above which an old entry may be merged into another to make room; below, it is evicted
     half_life  frames after which an entry that nothing joins counts half when room is needed
     per_head   heads remember on their own, `far` entries each; else they agree by the mean of their cosines
+    search     how the entry most alike is found, a name in `SEARCHES`; cosines are then taken exactly
 
     Always: counts of the far entries + evicted + whole tokens == tokens seen.
 
@@ -36,7 +38,7 @@ class TempCache(WindowSink):
     operations serve them all. The others see it folded, not twice, until they commit in their turn.
     """
 
-    _state = (*WindowSink._state, "looks", "look", "first_look", "mean", "count", "time", "evicted")
+    _state = (*WindowSink._state, "looks", "look", "code", "first_look", "mean", "count", "time", "evicted")
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class TempCache(WindowSink):
         floor: float = 0.7,
         half_life: float = 500.0,
         per_head: bool = False,
+        search: str = "exact",
         pattern: Pattern | None = None,
     ) -> None:
         thresholds = [threshold] * layers if isinstance(threshold, float | int) else list(threshold)
@@ -61,6 +64,9 @@ class TempCache(WindowSink):
             raise ValueError(f"One threshold, or one for each of {layers} layers; got {len(thresholds)}.")
         self.far, self.thresholds, self.drift, self.margin = far, thresholds, drift, margin
         self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
+        if search not in SEARCHES:
+            raise ValueError(f"No search {search!r}; there is {', '.join(SEARCHES)}.")
+        self.search: Search | None = None if search == "exact" else SEARCHES[search]()
         super().__init__(layers, rope, sink=sink, recent=recent, reach=reach, pattern=pattern)
 
     def reset(self) -> None:
@@ -68,8 +74,9 @@ class TempCache(WindowSink):
         nothing = torch.empty(0)
         # A row r is a layer of a game, or one of its heads; g are the rows of a layer of a game.
         self.looks = nothing  # of the whole frames [l, b, g, slots, n, c]
-        # Of far entries [r, far, ...]: how the newest and first key look, mean value, count, last frame.
-        self.look, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(5))
+        # Of far entries [r, far, ...]: how the newest key looks, its code, how the first one looked; the mean
+        # value, count, last frame.
+        self.look, self.code, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(6))
         self.evicted = nothing  # tokens [r]
         self._limit: Tensor | None = None
 
@@ -101,6 +108,8 @@ class TempCache(WindowSink):
         self.mean = torch.zeros(rows, self.far, h // groups, d, device=k.device, dtype=wide)
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
+        if self.search:
+            self.code = self.search.encode(self.look)
 
     def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
         """Also how keys look at their place at any time: [b, g, n, c], of unit length, heads alike."""
@@ -136,15 +145,26 @@ class TempCache(WindowSink):
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
-        alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
-        best, owner = alike.max(-1)
+        best, owner = self._most_alike(look, self.count > 0)
         joins = (best >= self._limits()) & (self._from_first(look, owner) >= self.drift)
         if self.margin:
-            first, second = alike.topk(2).values.unbind(-1)
-            joins &= first - second >= self.margin
+            joins &= best - self._second(look, owner) >= self.margin
         if self.cut:
             joins &= joins.to(best.dtype).mean(-1, keepdim=True) >= self.cut
         return joins & ~self._outdone(torch.where(joins, best, -torch.inf), owner), owner
+
+    def _most_alike(self, look: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and index of the `valid` entry [r, far] that each look is nearest to, [r, n] each."""
+        if self.search is None:
+            return (look @ self.look.mT).masked_fill_(~valid[:, None], -1.0).max(-1)
+        _, entry = self.search.nearest(self.search.encode(look), self.code, valid)
+        cosine = (look * _at(self.look, entry)).sum(-1)
+        return cosine.masked_fill_(~valid.gather(1, entry), -1.0), entry
+
+    def _second(self, look: Tensor, best: Tensor) -> Tensor:
+        """Cosine of the second best entry [r, n]."""
+        alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
+        return alike.scatter_(2, best[..., None], -1.0).amax(-1)
 
     def _limits(self) -> Tensor:
         """The threshold of each row [r, 1]."""
@@ -179,7 +199,7 @@ class TempCache(WindowSink):
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
         look = _at(self.look, victims)
-        best, target = (look @ self.look.mT).masked_fill_(~stays[:, None], -1.0).max(-1)
+        best, target = self._most_alike(look, stays)
         merges = (best >= self.floor) & (self._from_first(look, target) >= self.floor)
         merges &= self.time.gather(1, target) >= self.time.gather(1, victims)  # the newer key represents both
 
@@ -201,6 +221,8 @@ class TempCache(WindowSink):
 
         self.first_look[_index(entry)] = torch.where(joins[..., None], _at(self.first_look, entry), look)
         self.look[_index(entry)] = look
+        if self.search:
+            self.code[_index(entry)] = self.search.encode(look)
         self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
         self.time.scatter_(1, entry, self.committed[0])

@@ -294,6 +294,17 @@ def test_when_the_scene_has_changed_nothing_joins(cut, expected):
     assert counts(memory) == expected
 
 
+@pytest.mark.parametrize("search", ["quant", "int8", "lsh"])
+def test_entries_may_be_found_nearly(search):
+    """Here every kind finds the same entries, so it remembers the same."""
+    frames, options = film(20, stay=0.95), dict(sink=1, recent=2, far=16, floor=0.3)
+    exact, near = TempCache(1, ROPE, **options), TempCache(1, ROPE, search=search, **options)
+    for a, b in zip(play(exact, frames), play(near, frames), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="No search 'guess'; there is exact, lsh, "):
+        TempCache(1, ROPE, search="guess")
+
+
 # ---- long games
 
 

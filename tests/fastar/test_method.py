@@ -1,0 +1,79 @@
+"""A method is a choice on axes that do not know of each other: at its exact setting each of them is dense."""
+
+import itertools
+
+import pytest
+import torch
+from frames import HEADS, ROPE, TIMELESS, TOKENS, WIDTH, Frame, film, normal, play, where
+from torch.testing import assert_close
+
+from fastar import CACHES, CROSSES, PATTERNS, Dense, method
+from fastar.attention import attend_reference
+
+EXACT = dict(rtol=0, atol=1e-12)
+FRAMES = 14
+
+# The setting at which each kind loses nothing, on frames in which nothing repeats.
+CACHE = {
+    "dense": {},
+    "window_sink": {"recent": FRAMES},
+    "tempcache": {"recent": 2, "far": FRAMES * TOKENS, "threshold": 1.5, "floor": 1.5},
+    "tempcache_paper": {"threshold": 1.5},
+}
+ATTN = {None: None, "annsa": {"density": 1.0, "block": 4, "every": 3}}
+CROSS = {None: None, "annca": {"density": 1.0}}
+
+
+def node(kind, options):
+    return {"kind": kind, **options} if kind else None
+
+
+def test_the_table_below_knows_every_kind():
+    assert CACHE.keys() == CACHES.keys() and ATTN.keys() - {None} == PATTERNS.keys()
+    assert CROSS.keys() - {None} == CROSSES.keys()
+
+
+@pytest.mark.parametrize("cache, attn, cross", list(itertools.product(CACHE, ATTN, CROSS)))
+def test_every_combination_is_dense_at_its_exact_setting(cache, attn, cross):
+    chosen = method(node(cache, CACHE[cache]), node(attn, ATTN[attn]), node(cross, CROSS[cross]))
+    frames = film(FRAMES, stay=0.0)
+    for a, b in zip(play(chosen.cache(1, ROPE), frames), play(Dense(1, ROPE), frames), strict=True):
+        assert_close(a, b, **EXACT)
+    q, (k, v) = normal(2, HEADS, 5, WIDTH), normal(2, 2, HEADS, 9, WIDTH, seed=1)
+    bias = torch.zeros(2, 9, dtype=torch.float64)
+    bias[1, -2:] = -torch.inf
+    assert_close(chosen.cross.read(q, k, v, bias), attend_reference(q, k, v, bias), **EXACT)
+
+
+@pytest.mark.parametrize("cache", ["tempcache", "tempcache_paper"])
+@pytest.mark.parametrize("attn", ATTN)
+def test_where_all_repeats_merging_loses_nothing(cache, attn):
+    options = {"recent": 2, "far": 2 * TOKENS} if cache == "tempcache" else {"match": "key"}
+    k = normal(2, HEADS, TOKENS, WIDTH, seed=5)
+    q, v = normal(2, FRAMES, 2, HEADS, TOKENS, WIDTH)
+    frames = [Frame(q[t], k, v[t], where(t)) for t in range(FRAMES)]
+    memory = method(node(cache, options), node(attn, ATTN[attn])).cache(1, TIMELESS)
+    for a, b in zip(play(memory, frames), play(Dense(1, TIMELESS), frames), strict=True):
+        assert_close(a, b, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "axes, told",
+    [
+        ({"cache": {"kind": "sieve"}}, "cache has no kind 'sieve'; there is dense, window_sink, tempcache"),
+        ({"cache": {"far": 3}}, "cache has no kind None"),
+        ({"cache": {"kind": "dense"}, "attn": {"kind": "annca"}}, "attn has no kind 'annca'; there is annsa"),
+        (
+            {"cache": {"kind": "dense"}, "cross": {"kind": "annca", "densty": 1}},
+            "of cross annca do not fit it: .*densty",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_named(axes, told):
+    with pytest.raises(ValueError, match=told):
+        method(**axes)
+
+
+def test_options_that_a_cache_does_not_have_are_named_when_it_is_made():
+    with pytest.raises(ValueError, match="settings of cache window_sink do not fit it: .*far"):
+        method({"kind": "window_sink", "far": 3}).cache(1, ROPE)
