@@ -1,10 +1,12 @@
-"""AnnSA: each frame reads only the part of a large memory that means something to it.
+"""AnnSA: each frame reads in full only the part of a large memory that means something to it.
 
 What may be left out is sorted into buckets of alike keys, now and then, as the memory changes; the queries of
 a frame choose the buckets that hold most of their attention, judged by the buckets' mean keys, each
 counted as often as the keys it stands for (arXiv 2602.01801; the choice by weighted centroids as in
-SVG2, arXiv 2505.18875). Recent frames, the sink and the present are always read in full. The paper takes
-its buckets from the prompt; a game is mostly steered by keys, so ours come from the memory itself.
+SVG2, arXiv 2505.18875). A bucket that is not chosen is read as one key: its mean, with the mean value and
+log m, so that attention spread over everything keeps its weight. Recent frames, the sink and the present are
+always read in full. The paper takes its buckets from the prompt; a game is mostly steered by keys, so ours
+come from the memory itself.
 """
 
 import math
@@ -21,20 +23,23 @@ class Buckets(NamedTuple):
     """Keys `start` to `start + f` of a layer, in the order of their buckets.
 
     order   [b, h, f] of the keys, counted from `start`; bucket i holds i block to (i + 1) block
-    centre  [b, h, i, d], mean key of each bucket
-    weight  [b, h, i], log of how many tokens it stands for; -inf where it is empty
+    centre  [b, h, i, d], mean key of each bucket, and
+    value   [b, h, i, d], mean value, both over the tokens it stands for
+    weight  [b, h, i], log of how many these are; -inf where it is empty
     """
 
     start: int
     order: Tensor
     centre: Tensor
+    value: Tensor
     weight: Tensor
 
 
 class AnnSA:
-    """Reads about a share `density` of what may be left out, by buckets of `block` keys.
+    """Reads about a share `density` of what may be left out in full, by buckets of `block` keys.
 
-    mass          buckets are read until they hold this share of the attention, if that comes first
+    mass          buckets are read in full until they hold this share of the attention, if that comes first
+    rest          read the other buckets as one key each; else not at all
     tile          queries that choose together; all of a frame by default
     every         frames from one sorting to the next
     rounds        of k-means at each
@@ -49,6 +54,7 @@ class AnnSA:
         density: float = 0.25,
         block: int = 64,
         mass: float = 1.0,
+        rest: bool = True,
         tile: int | None = None,
         every: int = 8,
         rounds: int = 2,
@@ -56,7 +62,7 @@ class AnnSA:
     ) -> None:
         if not 0 < density <= 1 or not 0 < mass <= 1:
             raise ValueError(f"density and mass are shares above 0 and up to 1, got {density} and {mass}.")
-        self.density, self.block, self.mass, self.tile = density, block, mass, tile
+        self.density, self.block, self.mass, self.rest, self.tile = density, block, mass, rest, tile
         self.every, self.rounds, self.dense_layers = every, rounds, dense_layers
 
     def plan(self, layer: int, past: Past) -> Buckets | None:
@@ -65,13 +71,15 @@ class AnnSA:
         if layer < self.dense_layers or self._wanted(count) >= count:
             return None
         far = slice(past.far.start, past.far.start + count * self.block)
-        keys = past.keys[:, :, far]
-        bias = past.bias[..., far] if past.bias is not None else keys.new_zeros(len(keys), 1, keys.shape[2])
+        keys, values, bias = past.keys[:, :, far], past.values[:, :, far], _biases(past)[..., far]
         order = self._cluster(keys, bias, count).argsort(dim=-1, stable=True)
-        sizes = _take(bias.expand(-1, keys.shape[1], -1).exp()[..., None], order)
-        sums = (_take(keys, order) * sizes.to(keys.dtype)).unflatten(2, (count, -1)).sum(3)
-        sizes = sizes.unflatten(2, (count, -1)).sum((3, 4))
-        return Buckets(far.start, order, sums / sizes.clamp_min(1e-9)[..., None].to(sums.dtype), sizes.log())
+        sizes = _take(bias.exp(), order).unflatten(2, (count, -1))
+        total = sizes.sum(-1)
+        share = (sizes / total[..., None].clamp_min(1e-9))[..., None, :].to(keys.dtype)
+        centre, value = (
+            (share @ _take(x, order).unflatten(2, (count, -1))).squeeze(-2) for x in (keys, values)
+        )
+        return Buckets(far.start, order, centre, value, total.log())
 
     def read(self, layer: int, q: Tensor, past: Past, plan: Buckets | None) -> Tensor:
         """Attention of rotated q [b, h, n, d] over the past."""
@@ -84,14 +92,12 @@ class AnnSA:
     def _read(self, q: Tensor, past: Past, plan: Buckets) -> Tensor:
         chosen, useful = self.choose(q, plan)
         rows = _take(plan.order.unflatten(2, (-1, self.block)), chosen).flatten(2)
-        keys, values = (_joined(x, plan, rows) for x in (past.keys, past.values))
-        ignored = torch.where(useful, 0.0, -torch.inf).repeat_interleave(self.block, -1)
-        if past.bias is None:
-            bias = torch.cat([ignored.new_zeros(*rows.shape[:2], keys.shape[2] - rows.shape[2]), ignored], 2)
-        else:
-            wide = past.bias.expand(-1, keys.shape[1], -1)
-            bias = _joined(wide[..., None], plan, rows)[..., 0]
-            bias[..., -rows.shape[2] :] += ignored
+        keys, values, bias = (_joined(x, plan, rows) for x in (past.keys, past.values, _biases(past)))
+        bias[..., -rows.shape[2] :].masked_fill_(~useful.repeat_interleave(self.block, -1), -torch.inf)
+        if self.rest:
+            read = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
+            rest = plan.centre, plan.value, plan.weight.masked_fill(read, -torch.inf)
+            keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
         return attend(q, keys, values, bias)
 
     def choose(self, q: Tensor, plan: Buckets) -> tuple[Tensor, Tensor]:
@@ -106,7 +112,7 @@ class AnnSA:
     def _cluster(self, keys: Tensor, bias: Tensor, count: int) -> Tensor:
         """The cluster of each key [b, h, f], by k-means from evenly spread keys; empty slots come last."""
         centre = keys[:, :, :: keys.shape[2] // count][:, :, :count]
-        size = bias.exp().to(keys.dtype).expand(-1, keys.shape[1], -1)
+        size = bias.exp().to(keys.dtype)
         cluster = _nearest(keys, centre)
         for _ in range(self.rounds - 1):
             member = torch.zeros_like(size[:, :, None].expand(-1, -1, count, -1)).scatter_(
@@ -116,6 +122,14 @@ class AnnSA:
             centre = torch.where(weight > 0, member @ keys / weight.clamp_min(1e-9), centre)
             cluster = _nearest(keys, centre)
         return cluster.masked_fill_(size == 0, count)
+
+
+def _biases(past: Past) -> Tensor:
+    """The bias of every key of every head [b, h, m]."""
+    b, h, m = past.keys.shape[:3]
+    wide = torch.promote_types(past.keys.dtype, torch.float32)
+    bias = past.keys.new_zeros(b, 1, m, dtype=wide) if past.bias is None else past.bias
+    return bias.expand(-1, h, -1)
 
 
 def _nearest(x: Tensor, centre: Tensor) -> Tensor:
@@ -131,6 +145,6 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _joined(x: Tensor, plan: Buckets, rows: Tensor) -> Tensor:
-    """Everything of x [b, h, m, d] outside the buckets, then these rows of what is inside [b, h, j]."""
+    """Everything of x [b, h, m, ...] outside the buckets, then these rows of what is inside [b, h, j]."""
     end = plan.start + plan.order.shape[2]
     return torch.cat([x[:, :, : plan.start], x[:, :, end:], _take(x, rows + plan.start)], 2)
