@@ -7,6 +7,7 @@ import threading
 from importlib import import_module
 
 from app.errors import INTERRUPTED, UsageError, guard
+from app.stopping import on_stop
 
 # What a verb calls, with configs/VERB.yaml for its arguments. Its module is imported only when asked for:
 # training loads no pygame, playing loads no game engine.
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
             module, function = VERBS[verb]
             cfg = config.of_verb(verb, words)
             work = getattr(import_module(module), function)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            on_stop(signal.default_int_handler)
             work(**cfg)
         case ["play", *words]:
             return play(words)
@@ -67,5 +68,5 @@ def stop_at_once(*_) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, stop_at_once)
+    on_stop(stop_at_once)
     leave(guard(lambda: main(sys.argv[1:])))

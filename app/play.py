@@ -23,6 +23,7 @@ from .dreamer import Dreamer, Frame, Opening, World
 from .errors import DisplayError, UsageError
 from .meter import Meter
 from .record import Recorder, check_writable
+from .stopping import on_stop, restore
 from .worlds import open_scenes, open_world
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def main(
     if cfg.record:
         recorder.start()
     dreamer.start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to close
+    on_stop(signal.default_int_handler)  # from here on there is something to close
     try:
         loop.play(stage, dreamer, recorder)
     finally:
@@ -172,10 +173,10 @@ def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
 
 def close(dreamer: Dreamer, recorder: Recorder) -> None:
     """End both threads, the recording first made whole. A second Ctrl-C must not cut that short."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = on_stop(signal.SIG_IGN)
     try:
         dreamer.stop()
         recorder.close()
         dreamer.join(timeout=2)
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore(before)

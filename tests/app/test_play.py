@@ -265,15 +265,16 @@ run.leave(run.guard(lambda: play.main(words, loads, lambda cfg: fake_world.openi
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(("moment", "line"), [("loading", "loading weights"), ("dreaming", "frame ")])
-def test_ctrl_c_at_any_moment_closes_the_recording_and_is_exit_code_130(tmp_path, moment, line):
+def test_being_stopped_at_any_moment_closes_the_recording_and_is_exit_code_130(tmp_path, moment, line, stop):
     command = [sys.executable, "-c", INTERRUPTED, moment, str(tmp_path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=with_tests(), **pipes) as process:
         assert process.stdout is not None
         while not process.stdout.readline().startswith(line):
             pass
-        process.send_signal(signal.SIGINT)
+        process.send_signal(getattr(signal, stop))
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err.split() == ["Stopped."]
