@@ -61,6 +61,10 @@ class Memory(Protocol):
 
     def reset(self) -> None: ...
 
+    def span(self, layer: int, ahead: int = 0) -> int:
+        """Frames that the next `attend` of a layer is spread over, or that after `ahead` commits."""
+        ...
+
     def stats(self) -> Stats: ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -160,6 +164,9 @@ class Dense(Remembering):
         frame = self.lengths[layer] // max(1, self.commits[layer])
         far = slice(min(end, frame), max(min(end, frame), self.lengths[layer] - self.recent * frame))
         return Past(keys[:, :, :end], values[:, :, :end], None, far)
+
+    def span(self, layer: int, ahead: int = 0) -> int:
+        return self.commits[layer] + ahead + 1
 
     def stats(self) -> Stats:
         return Stats(self.lengths[-1], self.lengths[-1], self._bytes())

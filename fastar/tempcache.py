@@ -80,6 +80,9 @@ class TempCache(WindowSink):
         self.evicted = nothing  # tokens [r]
         self._limit: Tensor | None = None
 
+    def span(self, layer: int, ahead: int = 0) -> int:
+        return self.committed[layer] + ahead + 1  # entries count for all that they stand for
+
     def stats(self) -> Stats:
         whole = super().stats()
         entries = int((self.count > 0).sum(-1).max()) if self.tokens else 0

@@ -90,6 +90,9 @@ class WindowSink(Remembering):
                 "Load it with the settings it was saved with."
             )
 
+    def span(self, layer: int, ahead: int = 0) -> int:
+        return min(self.committed[layer] + ahead, self.sink + self.recent) + 1
+
     def stats(self) -> Stats:
         frames = self.committed[-1]
         return Stats(min(frames, self.sink + self.recent) * self.tokens, frames * self.tokens, self._bytes())

@@ -25,6 +25,7 @@ SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 
 
 WHOLE_PROMPT = WholePrompt()
+NEAR_SPAN = 16  # frames over which attention is as sharp as its logits are
 
 
 class Prompt(NamedTuple):
@@ -94,9 +95,10 @@ class ControlBranch(nn.Module):
 class Block(nn.Module):
     """Self-attention, cross-attention to the prompt, MLP; norms adapted per frame."""
 
-    def __init__(self, width: int, heads: int, prompt_width: int) -> None:
+    def __init__(self, width: int, heads: int, prompt_width: int, *, focus: bool = False) -> None:
         super().__init__()
         self.heads = heads
+        self.focus = nn.Parameter(torch.zeros(heads)) if focus else None
         self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
         self.norm_cross = nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
@@ -115,14 +117,18 @@ class Block(nn.Module):
         prompt: tuple[Tensor, Tensor, Tensor],
         read: SelfAttention,
         cross: Cross,
+        span: Tensor | None = None,
     ) -> Tensor:
-        """x [b, f, n, width] and condition [b, f, width] -> like x.
+        """x [b, f, n, width] and condition [b, f, width] -> like x; `span` [b, f] as told to `Denoiser`.
 
         Where `read` answers for the last frames only, the others have left their keys and go no further.
         """
         shift, scale, *late = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
         q, k, v = (self.split(y) for y in self.qkv(adapted(self.norm1(x), shift, scale)).chunk(3, -1))
-        attended = read(self.norm_q(q), self.norm_k(k), v, where)
+        q = self.norm_q(q)
+        if self.focus is not None and span is not None:
+            q = q * self.focused(span, x.shape[2]).to(q.dtype)
+        attended = read(q, self.norm_k(k), v, where)
 
         frames = attended.shape[2] // x.shape[2]
         x, gate, shift, scale, gate_mlp = (y[:, -frames:] for y in (x, *late))
@@ -133,6 +139,16 @@ class Block(nn.Module):
 
         inner = F.gelu(self.up(adapted(self.norm2(x), shift, scale)), approximate="tanh")
         return torch.addcmul(x, gate_mlp, self.down(inner))
+
+    def focused(self, span: Tensor, tokens: int) -> Tensor:
+        """What sharpens the attention of each head over so many frames [b, f]: [b, h, f n, 1].
+
+        Spread over more keys, the same logits give flatter attention, so they grow with the log of their
+        number, as much as each head has learnt (scalable softmax, arXiv 2501.19399).
+        """
+        assert self.focus is not None
+        more = (span.float() / NEAR_SPAN).log().repeat_interleave(tokens, 1)
+        return 1 + self.focus[:, None, None] * more[:, None, :, None]
 
     def split(self, x: Tensor) -> Tensor:
         """[b, f, n, width] -> [b, h, f n, d]."""
@@ -155,6 +171,7 @@ class Denoiser(nn.Module):
     grid           rows and columns of tokens in a frame
     words          size of the prompt vocabulary
     control_width  of the two control branches; control_depth is the number of layers they feed
+    focus          attention sharpens with the number of frames it is spread over
     """
 
     def __init__(
@@ -171,6 +188,7 @@ class Denoiser(nn.Module):
         prompt_depth: int = 2,
         control_width: int = 192,
         control_depth: int = 3,
+        focus: bool = False,
     ) -> None:
         super().__init__()
         if sum(rope) != width // heads:
@@ -189,7 +207,7 @@ class Denoiser(nn.Module):
         self.dense = ControlBranch(DENSE_CHANNELS, **branch)
         self.sparse = ControlBranch(SPARSE_CHANNELS, **branch)
         self.inject = nn.ModuleList(nn.Linear(control_width, width) for _ in range(control_depth))
-        self.blocks = nn.ModuleList([Block(width, heads, prompt_width) for _ in range(depth)])
+        self.blocks = nn.ModuleList([Block(width, heads, prompt_width, focus=focus) for _ in range(depth)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.adapt = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, channels)
@@ -205,6 +223,7 @@ class Denoiser(nn.Module):
         reads: Sequence[SelfAttention],
         controls: list[Tensor] | None = None,
         cross: Cross = WHOLE_PROMPT,
+        span: Tensor | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
         """Velocity of x [b, f, n, channels], or of its last frames if the last read answers for these only.
@@ -216,6 +235,7 @@ class Denoiser(nn.Module):
         reads    self-attention, one per layer
         controls from `control`; computed from the keys when not given
         cross    how the prompt is read
+        span     [b or 1, f] how many frames each frame's attention is spread over, itself included
         seen     a list that takes what each block makes of the frames, [b, f, n, width]
         """
         condition = self.condition(level, keys)
@@ -223,7 +243,7 @@ class Denoiser(nn.Module):
             controls = self.control(keys)
         h = self.embed(x)
         for i, (block, read) in enumerate(zip(self.blocks, reads, strict=True)):
-            h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read, cross)
+            h = block(h, condition, where, (prompt.keys[i], prompt.values[i], prompt.bias), read, cross, span)
             if i < len(controls):
                 h = h + controls[i][:, -h.shape[1] :]
             if seen is not None:

@@ -195,8 +195,10 @@ class World:
         where = self.denoiser.positions(times).chunk(len(times))
         keys = np.array(keys, np.uint8)
         held, controls = torch.from_numpy(keys).to(self.device), self._controls(keys)
+        span = torch.tensor([[self.memory.span(0, i) for i in range(len(times))]], device=self.device)
         x, reads = frames.to(self.dtype), self._reads
-        return self.denoiser(x, level, held, where, self._prompt, reads, controls, self.cross).float()
+        out = self.denoiser(x, level, held, where, self._prompt, reads, controls, self.cross, span)
+        return out.float()
 
     def _controls(self, keys: np.ndarray) -> list[Tensor]:
         """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""

@@ -1,8 +1,12 @@
 """The network: what it starts as, and what each of its inputs may reach."""
 
+import math
+
+import numpy as np
 import pytest
+import tiny
 import torch
-from tiny import CHANNELS, DENOISER, GRID, TOKENS, VOCABULARY, clip, denoiser
+from tiny import CHANNELS, DENOISER, GRID, TOKENS, VOCABULARY, clip, denoiser, shaken
 from torch.testing import assert_close
 
 from fastar import Dense
@@ -147,3 +151,36 @@ def test_widths_of_positions_that_do_not_fit_are_refused():
 
 def test_the_network_has_the_shape_it_is_asked_for(network):
     assert network.grid == GRID and network.channels == CHANNELS and len(network.blocks) == DENOISER["depth"]
+
+
+# ---- focus
+
+
+def test_attention_sharpens_with_what_it_is_spread_over():
+    """By 1 + focus x log(span / 16) per head: none at 16 frames, none where nothing was learnt."""
+    block = Denoiser(**DENOISER, focus=True).blocks[0]
+    assert block.focus.tolist() == [0.0] * DENOISER["heads"]
+    span = torch.tensor([[16.0, 64.0]])
+    assert (block.focused(span, TOKENS) == 1).all()
+    torch.nn.init.constant_(block.focus[:1], 0.5)
+    factors = block.focused(span, TOKENS)
+    assert factors.shape == (1, DENOISER["heads"], 2 * TOKENS, 1)
+    assert factors[0, 0, :, 0].tolist() == pytest.approx([1.0] * TOKENS + [1 + 0.5 * math.log(4)] * TOKENS)
+    assert (factors[0, 1:] == 1).all()
+
+
+@pytest.mark.parametrize("memory", tiny.MEMORIES)
+def test_play_and_training_agree_on_what_attention_is_spread_over(memory):
+    """The first frames of a game, before anything is left out: each over all frames up to its own."""
+    network = shaken(Denoiser(**DENOISER, focus=True))
+    told, forward = [], network.forward
+    network.forward = lambda *args: told.append(args[8].tolist()) or forward(*args)
+    game = tiny.world(memory, network)
+    latents, keys = clip(2)
+    game.reset_latents(latents, keys)
+    game.step(np.ones(9))
+    game.step(np.ones(9))
+    assert told == [[[1]], [[2, 3]], [[3, 4]]]
+    if memory == "window_sink":  # full now: 1 + 2 frames and its own
+        game.step(np.ones(9))
+        assert told[-1] == [[4, 4]]

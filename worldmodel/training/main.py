@@ -91,7 +91,14 @@ def _stages(plan: Plan, device: torch.device) -> None:
     network = Denoiser(**model).to(device)
     start = load_weights(Path(plan.start_from)) if plan.start_from else None
     if start:
-        network.load_state_dict(start.denoiser.state_dict())
+        known = start.denoiser.state_dict()
+        missing, unknown = network.load_state_dict(known, strict=False)
+        if unknown or not all(
+            name.endswith(".focus") for name in missing
+        ):  # which begins as if it were not there
+            raise ValueError(
+                f"{plan.start_from} holds another network: it lacks {missing}, and has {unknown}."
+            )
         autoencoder.load_state_dict(start.autoencoder.state_dict())
     torch.manual_seed(plan.seed + 1 + rank())  # but clips and noise of its own
 

@@ -66,9 +66,11 @@ class TwoStream:
         both_keys, both_times, *both_controls = twice
         frames = torch.cat([history[0], dream[0]], 1)
         levels = torch.cat([history[1], dream[1]], 1)
+        seen_by = torch.arange(1, self.history + 1, device=levels.device)[None]
+        span = torch.cat([seen_by, seen_by[:, -self.noisy :]], 1)
         angles = network.rope.angles(network.positions(both_times)).float()
         reads = [self.read] * len(network.blocks)
-        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, seen=seen)
+        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, span=span, seen=seen)
         return out[:, self.history :].float()
 
 
