@@ -8,6 +8,7 @@ Axes: l layers, b batch, h heads, n tokens of the present frame, d head width.
 """
 
 import copy
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -55,6 +56,8 @@ class Pattern(Protocol):
 class Memory(Protocol):
     """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, 3] are their (t, y, x)."""
 
+    rope: AxialRope
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor: ...
 
     def commit(self, layer: int) -> None: ...
@@ -66,6 +69,18 @@ class Memory(Protocol):
         ...
 
     def stats(self) -> Stats: ...
+
+    def phase(self) -> Hashable | None:
+        """Which way bookkeeping on the host goes in the next frame, or None where it goes no way again.
+
+        Two frames of one phase do the same to the same tensors, but for what is in them: a CUDA graph of
+        the one is good for the other, followed by `advance`.
+        """
+        ...
+
+    def advance(self) -> None:
+        """Do on the host what attending to a frame in every layer and committing it does there."""
+        ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -96,6 +111,12 @@ class Remembering:
     def reset(self) -> None:
         self.plans: list[Any] = [None] * self.layers
 
+    def phase(self) -> Hashable | None:
+        return None  # what grows never does the same twice
+
+    def advance(self) -> None:
+        raise RuntimeError("This memory has no phase to advance in.")
+
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of rotated q over the past, or over the part that the pattern chooses."""
         if self.pattern is None:
@@ -104,8 +125,14 @@ class Remembering:
 
     def _replan(self, layer: int, frame: int, past: Past) -> None:
         """To be called after each commit."""
-        if self.pattern is not None and frame % self.pattern.every == 0:
-            self.plans[layer] = self.pattern.plan(layer, past)
+        if self.pattern is None or frame % self.pattern.every:
+            return
+        before, plan = self.plans[layer], self.pattern.plan(layer, past)
+        known, new = _tensors(before), _tensors(plan)
+        if known and [x.shape for x in known] == [x.shape for x in new]:
+            torch._foreach_copy_(known, new)  # pyright: ignore[reportPrivateImportUsage]
+        else:
+            self.plans[layer] = plan
 
     def _bytes(self) -> int:
         return sum(x.nbytes for name in self._state for x in _tensors(getattr(self, name)))

@@ -56,6 +56,10 @@ class AxialRope:
         angles = self.angles(F.pad(frames[..., None], (0, 2)))
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
+    def forget(self) -> None:
+        """Compute the next tables anew."""
+        self._tables.clear()
+
     def _table(self, where: Tensor, dtype: torch.dtype, *, in_space: bool) -> tuple[Tensor, Tensor]:
         """Cosines and sines. The layers of a pass ask with the same tensor, so the last few are kept."""
         for known, as_dtype, space, table in self._tables:

@@ -9,7 +9,7 @@ budget is fixed: when it is full, entries that resemble another one are merged i
 least valuable are evicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,7 +38,18 @@ class TempCache(WindowSink):
     operations serve them all. The others see it folded, not twice, until they commit in their turn.
     """
 
-    _state = (*WindowSink._state, "looks", "look", "code", "first_look", "mean", "count", "time", "evicted")
+    _state = (
+        *WindowSink._state,
+        "looks",
+        "look",
+        "code",
+        "first_look",
+        "mean",
+        "count",
+        "time",
+        "now",
+        "evicted",
+    )
 
     def __init__(
         self,
@@ -77,11 +88,16 @@ class TempCache(WindowSink):
         # Of far entries [r, far, ...]: how the newest key looks, its code, how the first one looked; the mean
         # value, count, last frame.
         self.look, self.code, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(6))
+        self.now = nothing  # frames committed, on the device
         self.evicted = nothing  # tokens [r]
         self._limit: Tensor | None = None
 
     def span(self, layer: int, ahead: int = 0) -> int:
         return self.committed[layer] + ahead + 1  # entries count for all that they stand for
+
+    def phase(self) -> Hashable | None:
+        """Once the far memory is full too."""
+        return super().phase() if self._used(0) + self.tokens > self._room() else None
 
     def stats(self) -> Stats:
         whole = super().stats()
@@ -111,6 +127,7 @@ class TempCache(WindowSink):
         self.mean = torch.zeros(rows, self.far, h // groups, d, device=k.device, dtype=wide)
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
+        self.now = torch.tensor(self.sink + self.recent, device=k.device)  # when the first frame leaves
         if self.search:
             self.code = self.search.encode(self.look)
 
@@ -142,9 +159,9 @@ class TempCache(WindowSink):
         fresh = (~joins).cumsum(-1) - 1
         self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
         self.bias[..., slot] = -torch.inf
-        self.bias[..., self._whole :] = self.count.log().view_as(
-            self.bias[..., self._whole :]
-        )  # log 0: empty
+        counts = self.bias[..., self._whole :]
+        counts.copy_(self.count.log().view_as(counts))  # log m; an empty slot has log 0
+        self.now += 1
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
@@ -186,7 +203,7 @@ class TempCache(WindowSink):
 
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""
-        age = self.committed[0] - self.time
+        age = self.now - self.time
         slot = torch.arange(self.far, device=age.device, dtype=torch.float64)
         worth = (
             self.count.clamp_min(1).log2() - age / self.half_life + 1e-9 * slot
@@ -196,8 +213,11 @@ class TempCache(WindowSink):
         worth = worth.scatter_reduce(1, owner, joined, "amax")
         return worth.topk(self.tokens, largest=False).indices
 
-    def _empty(self, victims: Tensor, wanted: Tensor) -> None:
-        """Empty the `wanted` ones [r, n] of these entries: merged into the entry most alike, or evicted."""
+    def _empty(self, victims: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Empty the `wanted` ones [r, n] of these entries: merged into the entry most alike, or evicted.
+
+        Returns which of them may merge, and each one's entry most alike [r, n].
+        """
         held = torch.where(wanted, self.count.gather(1, victims), 0.0)
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
@@ -215,6 +235,7 @@ class TempCache(WindowSink):
         )  # exact also where several merge into one
         self._put(self.values, target, _at(self.mean, target))
         self.evicted += (held - moved).sum(-1)
+        return merges, target
 
     def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
         """Put each token [r, n] in its entry: the newest key, the mean value, one more in count."""
@@ -228,7 +249,7 @@ class TempCache(WindowSink):
             self.code[_index(entry)] = self.search.encode(look)
         self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
-        self.time.scatter_(1, entry, self.committed[0])
+        self.time.scatter_(1, entry, self.now.expand_as(entry))
         self._put(self.keys, entry, key)
         self._put(self.values, entry, mean)
 

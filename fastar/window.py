@@ -1,5 +1,6 @@
 """Window + sink: the first frames and the last ones, nothing between. The rival at an equal budget."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -96,6 +97,18 @@ class WindowSink(Remembering):
     def stats(self) -> Stats:
         frames = self.committed[-1]
         return Stats(min(frames, self.sink + self.recent) * self.tokens, frames * self.tokens, self._bytes())
+
+    def phase(self) -> Hashable | None:
+        """Once the window is full: the slot that is next, and whether there will be a new plan."""
+        frame = self.committed[0]
+        moves = self.reach is not None and (frame + 1) % REBASE == 0
+        if frame < self.sink + self.recent or moves or len(set(self.committed)) > 1:
+            return None
+        replans = self.pattern is not None and (frame + 1) % self.pattern.every == 0
+        return (frame - self.sink) % self.recent, replans
+
+    def advance(self) -> None:
+        self.committed = [frame + 1 for frame in self.committed]
 
     def _slot(self, frame: int) -> slice:
         """Where in the buffer the frame with this number is kept."""

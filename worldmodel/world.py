@@ -8,7 +8,7 @@ tokens read them and not the other way round. So at one step a frame is one pass
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from .actions import KEYS
 from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import WHOLE_PROMPT, Denoiser
 from .diffusion import clean_of, noised
+from .graphs import Graphs
 from .vocabulary import Vocabulary
 
 MakeMemory = Callable[[int, AxialRope], Memory]
@@ -45,6 +46,16 @@ class Recall:
                 self.memory.commit(self.layer)
             outputs.append(self.memory.attend(self.layer, *frame))
         return torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
+
+
+class Told(NamedTuple):
+    """All that a pass over frames [b, f, n, c] is told besides them; nothing but tensors on the device."""
+
+    level: Tensor  # [b, f]
+    keys: Tensor  # [b, f, 9]
+    where: tuple[Tensor, ...]  # positions [n, 3] of each frame
+    controls: list[Tensor]  # from `Denoiser.control`
+    span: Tensor  # [1, f]
 
 
 class World:
@@ -86,6 +97,7 @@ class World:
         self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
+        self._graphs = Graphs(self.memory, self._imagine) if self.device.type == "cuda" else None
 
     @torch.no_grad()
     def reset(
@@ -102,7 +114,7 @@ class World:
     ) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
         keys = np.asarray(keys, np.uint8)
-        self.memory.reset()
+        self.memory.reset()  # new tensors, and `say` below forgets graphs of the old
         self._noise.manual_seed(seed)
         self.frame_index = 0
         self.batch = latents.shape[0]
@@ -120,6 +132,8 @@ class World:
         texts = [prompt] * self.batch if isinstance(prompt, str) else list(prompt)
         words, unknown = self.vocabulary.batch(texts)
         self._prompt = self.denoiser.read_prompt(words.to(self.device))
+        if self._graphs:
+            self._graphs.forget()
         self.prompts = texts
         return unknown
 
@@ -136,13 +150,22 @@ class World:
     def _dream(self, keys: np.ndarray) -> Tensor:
         """A clean frame [b, 1, n, c] from keys [b, 1, 9]; the frame before it is committed on the way."""
         first, *others = self.levels
-        before, x = self._remembered(self._last), self._draw()
-        both, levels = np.concatenate([self._last_keys, keys], 1), [self.context_level, first]
-        velocity = self._pass(torch.cat([before, x], 1), levels, both, self.frame_index - 1)
-        clean = clean_of(x, self._level(first), velocity)
-        for level in others:
-            x = noised(clean, self._level(level), self._draw())
-            clean = clean_of(x, self._level(level), self._pass(x, [level], keys, self.frame_index))
+        both = np.concatenate([self._last_keys, keys], 1)
+        told = [self._tell([self.context_level, first], both, self.frame_index - 1)]
+        told += [self._tell([level], keys, self.frame_index, committed=1) for level in others]
+        noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
+        imagine = self._graphs or self._imagine
+        return imagine(self._last, told, noise)
+
+    def _imagine(self, last: Tensor, told: list[Told], noise: list[Tensor]) -> Tensor:
+        """A clean frame from the one before it, one pass for each thing told. No host has a say in it."""
+        if self.context_level:
+            last, noise = noised(last, told[0].level[:, :1], noise[0]), noise[1:]
+        x = noise[0]
+        clean = clean_of(x, told[0].level[:, 1:], self._run(torch.cat([last, x], 1), told[0]))
+        for asked, fresh in zip(told[1:], noise[1:], strict=True):
+            x = noised(clean, asked.level, fresh)
+            clean = clean_of(x, asked.level, self._run(x, asked))
         return clean
 
     @torch.no_grad()
@@ -175,7 +198,7 @@ class World:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved moment, to the bit on the same machine."""
-        self.memory.load_state_dict(state["memory"])
+        self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
         self._noise.set_state(state["noise"])
         self.frame_index, self.batch = state["frame_index"], state["batch"]
         self._last, self._last_keys = state["last"].clone(), state["last_keys"].numpy().copy()
@@ -190,15 +213,21 @@ class World:
 
         All but the last are committed.
         """
-        times = torch.arange(start, start + frames.shape[1], device=self.device)
+        return self._run(frames, self._tell(levels, keys, start))
+
+    def _tell(self, levels: list[float], keys: np.ndarray, start: int, *, committed: int = 0) -> Told:
+        """For frames at times start, start + 1, ..., once so many frames more have been committed."""
+        times = torch.arange(start, start + len(levels), device=self.device)
         level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
-        where = self.denoiser.positions(times).chunk(len(times))
         keys = np.array(keys, np.uint8)
-        held, controls = torch.from_numpy(keys).to(self.device), self._controls(keys)
-        span = torch.tensor([[self.memory.span(0, i) for i in range(len(times))]], device=self.device)
-        x, reads = frames.to(self.dtype), self._reads
-        out = self.denoiser(x, level, held, where, self._prompt, reads, controls, self.cross, span)
-        return out.float()
+        held, where = torch.from_numpy(keys).to(self.device), self.denoiser.positions(times).chunk(len(times))
+        span = [self.memory.span(0, committed + i) for i in range(len(levels))]
+        return Told(level, held, where, self._controls(keys), torch.tensor([span], device=self.device))
+
+    def _run(self, frames: Tensor, told: Told) -> Tensor:
+        x, reads, prompt = frames.to(self.dtype), self._reads, self._prompt
+        level, keys, where, controls, span = told
+        return self.denoiser(x, level, keys, where, prompt, reads, controls, self.cross, span).float()
 
     def _controls(self, keys: np.ndarray) -> list[Tensor]:
         """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""
@@ -213,12 +242,6 @@ class World:
             alone = torch.from_numpy(held)[None, None].to(self.device)
             self._known[name] = [x[0, 0] for x in self.denoiser.control(alone)]
         return self._known[name]
-
-    def _remembered(self, clean: Tensor) -> Tensor:
-        return noised(clean, self._level(self.context_level), self._draw()) if self.context_level else clean
-
-    def _level(self, level: float) -> Tensor:
-        return torch.full((self.batch, 1), level, device=self.device)
 
     def _draw(self) -> Tensor:
         shape = (self.batch, 1, self.tokens, self.denoiser.channels)

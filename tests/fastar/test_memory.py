@@ -235,3 +235,42 @@ def test_frames_of_another_size_are_refused(name):
 def test_a_window_without_frames_is_refused(sizes):
     with pytest.raises(ValueError, match="sink >= 0 and recent >= 1"):
         WindowSink(1, ROPE, **sizes)
+
+
+# ---- steady states
+
+
+@pytest.mark.parametrize(
+    "make", [MAKERS["window_sink"], MAKERS["tempcache"]], ids=["window_sink", "tempcache"]
+)
+def test_frames_of_one_phase_do_the_same_to_the_same_tensors(make):
+    """What a graph of one frame does is right for the next of its phase: shapes and addresses stay.
+
+    And `advance` is all that the host adds.
+    """
+    memory, phases = make(), {}
+    for frame in film(30):
+        phase = memory.phase()
+        memory.attend(0, *frame)
+        memory.commit(0)
+        if phase is not None:
+            found = (
+                memory._used(0),
+                {name: getattr(memory, name).data_ptr() for name in ("keys", "values", "bias")},
+            )
+            assert phases.setdefault(phase, found) == found
+    assert len(phases) == memory.recent  # the slots of the ring
+    told = make()
+    told.load_state_dict(memory.state_dict())
+    memory.attend(0, *film(1)[0])
+    memory.commit(0)
+    told.advance()
+    assert told.phase() == memory.phase() and told.committed == memory.committed
+
+
+def test_a_memory_that_grows_has_no_phase():
+    memory = MAKERS["dense"]()
+    play(memory, film(5))
+    assert memory.phase() is None
+    with pytest.raises(RuntimeError, match="no phase"):
+        memory.advance()

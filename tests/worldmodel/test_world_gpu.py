@@ -49,3 +49,24 @@ def test_flex_attention_is_the_masked_definition():
             ).cpu()
         )
     assert_close(outputs[0], outputs[1], rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("memory", ["window_sink", "tempcache"])
+@pytest.mark.parametrize("levels", [(1.0,), (1.0, 0.6)])
+def test_a_graph_dreams_what_its_kernels_do(memory, levels):
+    """At once or one by one: the same dream, also with another prompt and from a saved moment."""
+    latents, keys = tiny.clip(4)
+    games = [tiny.world(memory, tiny.denoiser().cuda(), levels=levels) for _ in range(2)]
+    games[1]._graphs = None
+    frames = [[], []]
+    for game, seen in zip(games, frames, strict=True):
+        game.reset_latents(latents.cuda(), keys, "a red room", seed=3)
+        held = np.random.default_rng(0).random((60, 9)) < 0.3
+        for i in range(60):
+            if i == 40:
+                game.say("a dark room")
+            if i == 50:
+                game.load_state_dict(game.state_dict())
+            seen.append(game.step(held[i]).cpu())
+    assert games[0]._graphs.known
+    assert_close(torch.stack(frames[0]), torch.stack(frames[1]), rtol=0, atol=1e-4)
