@@ -61,23 +61,23 @@ class Autoencoder(nn.Module):
 
     def encode(self, frames: Tensor) -> Tensor:
         """[n, 3, h, w] -> [n, tokens, channels p^2]."""
-        return (self.tokens(self.encoder(frames)) - self.mean) / self.std
+        return (to_tokens(self.encoder(frames), self.patch) - self.mean) / self.std
 
     def decode(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         """[n, tokens, channels p^2] -> [n, 3, h, w]; `grid` is (rows, columns) of tokens."""
-        return self.decoder(self.latent(tokens * self.std + self.mean, grid))
+        return self.decoder(to_cells(tokens * self.std + self.mean, grid, self.patch))
 
-    def tokens(self, latent: Tensor) -> Tensor:
-        """[n, c, y p, x p] -> [n, y x, c p p]."""
-        p = self.patch
-        cells = latent.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # n c y p x p
-        return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
-    def latent(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        """The inverse of `tokens`."""
-        p = self.patch
-        cells = tokens.unflatten(1, grid).unflatten(3, (-1, p, p))  # n y x c p p
-        return cells.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+def to_tokens(cells: Tensor, patch: int) -> Tensor:
+    """Latent cells [n, c, y p, x p] -> tokens [n, y x, c p p]."""
+    split = cells.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # n c y p x p
+    return split.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def to_cells(tokens: Tensor, grid: tuple[int, int], patch: int) -> Tensor:
+    """The inverse of `to_tokens`."""
+    split = tokens.unflatten(1, grid).unflatten(3, (-1, patch, patch))  # n y x c p p
+    return split.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
 class Critic(nn.Module):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fastar import AxialRope, Cross, WholePrompt
 
 from .actions import KEYS
+from .autoencoder import Residual, conv, to_cells, to_tokens
 from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
 
 SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
@@ -164,6 +165,24 @@ class Block(nn.Module):
         return k, v
 
 
+class Refiner(nn.Module):
+    """Lets neighbouring tokens agree on what lies across their border: convolutions over latent cells.
+
+    Token features [b, f, n, width] -> what to add to the prediction [b, f, n, channels]; nothing at first.
+    """
+
+    def __init__(self, width: int, channels: int, grid: tuple[int, int], hidden: int, patch: int = 2) -> None:
+        super().__init__()
+        self.grid, self.patch = grid, patch
+        self.spread = nn.Linear(width, hidden * patch**2)
+        self.layers = nn.Sequential(Residual(hidden), Residual(hidden), conv(hidden, channels // patch**2))
+        zero(self.layers[-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        cells = to_cells(self.spread(x).flatten(0, 1), self.grid, self.patch)
+        return to_tokens(self.layers(cells), self.patch).unflatten(0, x.shape[:2])
+
+
 class Denoiser(nn.Module):
     """Predicts v = noise - clean for every token of every frame, whatever the frames' levels.
 
@@ -172,6 +191,7 @@ class Denoiser(nn.Module):
     words          size of the prompt vocabulary
     control_width  of the two control branches; control_depth is the number of layers they feed
     focus          attention sharpens with the number of frames it is spread over
+    refine         channels of the convolutions between tokens at the end; 0 for none
     """
 
     def __init__(
@@ -189,6 +209,7 @@ class Denoiser(nn.Module):
         control_width: int = 192,
         control_depth: int = 3,
         focus: bool = False,
+        refine: int = 0,
     ) -> None:
         super().__init__()
         if sum(rope) != width // heads:
@@ -211,6 +232,7 @@ class Denoiser(nn.Module):
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.adapt = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, channels)
+        self.refiner = Refiner(width, channels, self.grid, refine) if refine else None
         zero(self.adapt, self.out, *self.inject)
 
     def forward(
@@ -249,7 +271,8 @@ class Denoiser(nn.Module):
             if seen is not None:
                 seen.append(h)
         shift, scale = self.adapt(F.silu(condition[:, -h.shape[1] :]))[:, :, None].chunk(2, -1)
-        return self.out(adapted(self.norm(h), shift, scale))
+        h = adapted(self.norm(h), shift, scale)
+        return self.out(h) + self.refiner(h) if self.refiner is not None else self.out(h)
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""

@@ -3,27 +3,25 @@
 import numpy as np
 import pytest
 import torch
-from tiny import AUTOENCODER, autoencoder
+from tiny import autoencoder
 from torch.testing import assert_close
 
-from worldmodel.autoencoder import Autoencoder, Critic, Residual, to_frames, to_pixels
+from worldmodel.autoencoder import Critic, Residual, to_cells, to_frames, to_pixels, to_tokens
 from worldmodel.training.autoencoder import _normalise
 
 
 @pytest.mark.parametrize("patch", [1, 2, 4])
 def test_latents_and_tokens_are_two_views_of_the_same_numbers(patch):
-    net = Autoencoder(channels=4, widths=(8, 8, 16), patch=patch)
     latent = torch.randn(2, 4, 8, 12)
-    tokens = net.tokens(latent)
+    tokens = to_tokens(latent, patch)
     assert tokens.shape == (2, 8 * 12 // patch**2, 4 * patch**2)
-    assert torch.equal(net.latent(tokens, (8 // patch, 12 // patch)), latent)
+    assert torch.equal(to_cells(tokens, (8 // patch, 12 // patch), patch), latent)
 
 
 def test_tokens_are_told_row_by_row():
     """Token y * columns + x holds the patch of cells at row y and column x, channel by channel."""
-    net = Autoencoder(**AUTOENCODER)
     latent = torch.randn(1, 4, 4, 6)
-    tokens = net.tokens(latent)
+    tokens = to_tokens(latent, 2)
     for y, x in [(0, 0), (0, 2), (1, 0), (1, 1)]:
         patch = latent[0, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
         assert torch.equal(tokens[0, 3 * y + x], patch.flatten())

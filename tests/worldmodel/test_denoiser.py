@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from fastar import Dense
 from fastar.attention import attend
-from worldmodel.denoiser import Denoiser, Prompt
+from worldmodel.denoiser import Denoiser, Prompt, Refiner
 from worldmodel.vocabulary import pad
 from worldmodel.world import Recall
 
@@ -184,3 +184,18 @@ def test_play_and_training_agree_on_what_attention_is_spread_over(memory):
     if memory == "window_sink":  # full now: 1 + 2 frames and its own
         game.step(np.ones(9))
         assert told[-1] == [[4, 4]]
+
+
+# ---- the refiner
+
+
+def test_a_refiner_adds_nothing_at_first_and_joins_neighbours_later():
+    """Its convolutions carry what a token says over its border, and the exchange stays within a frame."""
+    torch.manual_seed(0)
+    refiner = Refiner(16, CHANNELS, GRID, hidden=8)
+    x = torch.randn(2, 3, TOKENS, 16, requires_grad=True)
+    assert refiner(x).shape == (2, 3, TOKENS, CHANNELS) and not refiner(x).any()
+    torch.nn.init.normal_(refiner.layers[-1].weight)
+    (reach,) = torch.autograd.grad(refiner(x)[0, 1, 0].sum(), x)
+    touched = reach.abs().sum(-1) > 0
+    assert touched[0, 1, 1] and not touched[1].any() and not touched[0, [0, 2]].any()

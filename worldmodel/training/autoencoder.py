@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..autoencoder import Autoencoder, Critic, to_frames
+from ..autoencoder import Autoencoder, Critic, to_frames, to_tokens
 from ..episodes import Episode
 from .latents import Reels, read
 from .loop import Average, Run, adamw, rate, update
@@ -144,6 +144,8 @@ def _normalise(net: Autoencoder, pictures: Tensor, mixed: Any) -> None:
         torch.linspace(0, len(pictures) - 1, min(len(pictures), 8192), device=pictures.device).long()
     ]
     with mixed:
-        tokens = torch.cat([net.tokens(net.encoder(to_frames(part))).float() for part in some.split(256)])
+        tokens = torch.cat(
+            [to_tokens(net.encoder(to_frames(part)), net.patch).float() for part in some.split(256)]
+        )
     net.mean.copy_(tokens.mean((0, 1)))
     net.std.copy_(tokens.std((0, 1)))

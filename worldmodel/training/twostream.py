@@ -78,5 +78,6 @@ def compile_network(network: Denoiser) -> None:
     """Compile, in place, the parts that take nearly all of the time; equal blocks are compiled once."""
     torch._dynamo.reset()  # an earlier stage's shapes would make this one's look dynamic
     torch._dynamo.config.recompile_limit = 32
-    for part in (*network.blocks, network.dense, network.sparse):
+    ends = [network.refiner] if network.refiner is not None else []
+    for part in (*network.blocks, network.dense, network.sparse, *ends):
         part.compile(dynamic=False)
