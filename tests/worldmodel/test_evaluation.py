@@ -9,12 +9,15 @@ from rooms import AWAY, HOME, path, play
 from tiny import AUTOENCODER, DENOISER, VOCABULARY, autoencoder, denoiser
 
 from worldmodel.checkpoint import save_weights
+from worldmodel.evaluation import clips
 from worldmodel.evaluation.main import PARTS, evaluate
 
 SHIPPED = OmegaConf.load(Path(__file__).parents[2] / "configs/eval.yaml")
 SMALL = {
     "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
     "returns": {"games": 2, "past": 200, "dreamt": 5},
+    "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27},
+    "fidelity": {"games": 2, "frames": 6},
 }
 
 
@@ -26,6 +29,12 @@ def data(tmp_path_factory):
     for game in range(2):
         play(folder / "play" / str(game), path((HOME, 30), (AWAY, 180), (HOME, 20)))
     return folder
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    """The rooms have no walls to tell of."""
+    monkeypatch.setattr(clips, "_prompt", lambda episode, at: "a room of stone")
 
 
 def run(data, part: str) -> dict:
@@ -50,6 +59,26 @@ def test_returns_is_a_table_of_memories_and_references(data):
     for memory in ("autoencoder", "earlier view", "window_sink", "tempcache", "tempcache, far off"):
         assert {"psnr", "psnr +-", "ssim", "ssim +-", "latent", "latent +-"} < set(rows[memory, "return"])
     assert ("tempcache - window_sink", "last 4") in rows
+
+
+def test_table_has_every_rival_at_every_budget(data, untold):
+    rows = run(data, "table")["table"]
+    names = ["window_sink", "tempcache_paper", "tempcache", "tempcache + annsa", "top-k oracle"]
+    expected = [("all", "dense"), *((budget, name) for budget in (2, 3) for name in names)]
+    assert [(row["budget"], row["memory"]) for row in rows] == expected
+    for row in rows:
+        assert {"density", "recall", "explained", "least", "ms"} < set(row)
+        assert 0 < row["density"] <= 1 and 0 < row["recall"] <= 1 and row["least"] <= row["explained"] <= 1
+        assert ("threshold" in row) == (row["memory"] == "tempcache_paper")
+    assert rows[0]["density"] == rows[0]["recall"] == 1 and rows[0]["explained"] == pytest.approx(1)
+
+
+def test_fidelity_is_held_against_the_noise_floor(data, untold):
+    rows = run(data, "fidelity")["fidelity"]
+    assert [row["memory"] for row in rows] == ["dense, float64", "window_sink", "tempcache", "fast-ar"]
+    for row in rows:
+        assert {"psnr", "ssim", "psnr@1", "psnr@4"} < set(row) and "psnr@16" not in row
+    assert rows[0]["psnr"] > 40 and rows[0]["ssim"] == pytest.approx(1, abs=1e-2)
 
 
 def test_every_part_has_its_settings():

@@ -20,14 +20,16 @@ from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
 from . import history, returns
-from .clips import held_out
+from .clips import dream, held_out
 from .conditioning import ablation, turning
 from .explained import explained
+from .fidelity import fidelity, rounding
 from .pace import in_turns, pace
 from .quality import quality, sheet
+from .table import compare
 from .tape import record
 
-PARTS = ("quality", "explained", "conditioning", "pace", "history", "returns")
+PARTS = ("quality", "explained", "table", "fidelity", "conditioning", "pace", "history", "returns")
 
 
 class Evaluation:
@@ -70,6 +72,21 @@ class Evaluation:
         for name, layers in explained(tapes, {name: self.maker(name) for name in memories}).items():
             columns = {f"layer {i}": x for i, x in enumerate(layers)}
             self.add("explained", {"memory": name, **columns, "mean": np.mean(layers), "least": min(layers)})
+
+    def table(self, budgets: list[int], games: int, frames: int, start: int) -> None:
+        """Ways of remembering that read equally much: so many far frames beyond a window of 16 and a sink."""
+        clips, world = held_out(self.data, games, frames), self.world("dense")
+        for row in compare((record(world, clips.game(i), start=start) for i in range(games)), budgets):
+            self.add("table", row)
+
+    def fidelity(self, memories: list[str], games: int, frames: int) -> None:
+        """Free-running dreams against dense attention's, beside what rounding alone does to that."""
+        clips = held_out(self.data, games, 16 + frames)
+        dense, exact = list(dream(self.world("dense"), clips)), rounding(self.how["dtype"])
+        floor = load_world(self.weights, "dense", self.memories, device=self.how["device"], dtype=exact)
+        self.add("fidelity", {"memory": f"dense, {exact}", **fidelity(dream(floor, clips), dense)})
+        for memory in memories:
+            self.add("fidelity", {"memory": memory, **fidelity(dream(self.world(memory), clips), dense)})
 
     def conditioning(self, clips: int, episodes_read: int, games: int) -> None:
         """What removing a condition costs, and whether the view turns the way the key says."""

@@ -1,0 +1,179 @@
+"""Attention recall: the share of what dense attention reads that lies on tokens a memory still stands for.
+
+A token counts when it is kept whole, or merged into an entry, and that key is read in full. It does not when
+it was evicted, or lies in a bucket that a pattern leaves out or reads as its mean. The tokens of the present
+frame always count.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fastar import PATTERNS, AnnSA, AxialRope, Dense, Past, TempCache, TempCachePaper, WindowSink
+from fastar.memory import Remembering
+
+from ..world import MakeMemory
+
+
+class Probabilities(Dense):
+    """Dense attention that answers with its probabilities [b, h, n, past and present], in float32."""
+
+    def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        return logits(q, past).softmax(-1)
+
+
+def logits(q: Tensor, past: Past) -> Tensor:
+    """What each query makes of each key [b, h, n, m], in float32."""
+    return (q.float() * q.shape[-1] ** -0.5) @ past.keys.float().mT
+
+
+def recall(probabilities: Tensor, kept: Tensor) -> float:
+    """Mean over queries and heads of the probability on tokens that are kept, and on the present frame.
+
+    probabilities [b, h, n, seen + n] of dense attention; kept bool, broadcast to [b, h, n, seen].
+    """
+    seen = kept.shape[-1]
+    return 1 - float((probabilities[..., :seen] * ~kept).sum(-1).mean())
+
+
+class Tracked(Remembering):
+    """A memory, for one mixed into it, that accounts for what each layer's last question read."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._in_full: list[Tensor | None] = [None] * self.layers
+        self._means = [0.0] * self.layers
+
+    def kept(self, layer: int) -> Tensor:
+        """Which of the tokens committed are read in full: bool [b or 1, h or 1, n or 1, seen]."""
+        slots, read = self.slots(layer)[:, :, None], self._asked(layer)
+        games, heads, *_ = torch.broadcast_shapes(slots.shape[:3], read.shape[:3])
+        index = slots.clamp_min(0).expand(games, heads, read.shape[2], -1)
+        return read.expand(games, heads, -1, -1).gather(3, index) & (slots >= 0)
+
+    def keys_read(self, layer: int) -> float:
+        """Keys that a query read, the mean over queries and heads; the present frame's are among them."""
+        return float(self._asked(layer).sum(-1).double().mean()) + self._means[layer]
+
+    def slots(self, layer: int) -> Tensor:
+        """Where in the layer's past each committed token is [b or 1, h or 1, seen]; -1 if it is gone."""
+        raise NotImplementedError
+
+    def _asked(self, layer: int) -> Tensor:
+        read = self._in_full[layer]
+        if read is None:
+            raise RuntimeError("Nothing was read yet: call attend with a question first.")
+        return read
+
+    def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        if q.shape[2]:
+            self._in_full[layer], self._means[layer] = self._account(layer, q, past)
+        return super()._read(layer, q, past)
+
+    def _account(self, layer: int, q: Tensor, past: Past) -> tuple[Tensor, float]:
+        """Which keys each query reads in full [b or 1, h or 1, n or 1, m], and how many means beside them."""
+        m, plan = past.keys.shape[2], self.plans[layer]
+        live = torch.ones(1, 1, m, dtype=torch.bool, device=q.device)
+        live = (live if past.bias is None else past.bias > -torch.inf)[:, :, None]
+        if plan is None:
+            return live, 0.0
+        assert isinstance(self.pattern, AnnSA)
+        chosen = _chosen(self.pattern, q, plan)
+        read = torch.ones(*q.shape[:3], m, dtype=torch.bool, device=q.device)
+        order = (plan.start + plan.order)[:, :, None].expand(-1, -1, q.shape[2], -1)
+        read.scatter_(3, order, chosen.repeat_interleave(self.pattern.block, -1))
+        means = (plan.weight > -torch.inf)[:, :, None] & ~chosen
+        return live & read, float(means.sum(-1).double().mean()) if self.pattern.rest else 0.0
+
+
+def _chosen(pattern: AnnSA, q: Tensor, plan: Any) -> Tensor:
+    """The buckets that each query reads in full, bool [b, h, n, i]."""
+    parts = []
+    for tile in q.split(pattern.tile or q.shape[2], 2):
+        chosen, useful = pattern.choose(tile, plan)
+        buckets = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
+        parts.append(buckets[:, :, None].expand(-1, -1, tile.shape[2], -1))
+    return torch.cat(parts, 2)
+
+
+class TrackedDense(Tracked, Dense):
+    def slots(self, layer: int) -> Tensor:
+        return torch.arange(self.lengths[layer], device=self._asked(layer).device)[None, None]
+
+
+class TrackedWindow(Tracked, WindowSink):
+    def slots(self, layer: int) -> Tensor:
+        device, frames = self._asked(layer).device, self.committed[layer]
+        frame = torch.arange(frames, device=device)
+        kept = (frame < self.sink) | (frame >= frames - self.recent)
+        start = torch.tensor([self._slot(i).start for i in range(frames)], dtype=torch.long, device=device)
+        slots = start[:, None] + torch.arange(self.tokens, device=device)
+        return slots.masked_fill(~kept[:, None], -1).view(1, 1, -1)
+
+
+class TrackedTempCache(TrackedWindow, TempCache):
+    """Follows every token that leaves the window from entry to entry."""
+
+    _state = (*TempCache._state, "entry")
+
+    def reset(self) -> None:
+        super().reset()
+        self.entry = torch.empty(0)  # where each token that left the window is [r, tokens]; -1: evicted
+
+    def slots(self, layer: int) -> Tensor:
+        slots = super().slots(layer)
+        if not self.entry.numel():
+            return slots
+        games, groups = self.looks.shape[1:3]
+        entry = self.entry.view(self.layers, games, groups, -1)[layer]
+        first = self.sink * self.tokens
+        slots = slots.repeat(games, groups, 1)
+        slots[..., first : first + entry.shape[-1]] = torch.where(entry < 0, -1, self._whole + entry)
+        return slots
+
+    def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
+        super()._write(entry, joins, look, key, value)
+        self.entry = torch.cat([self.entry, entry], 1) if self.entry.numel() else entry
+
+    def _empty(self, victims: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        merges, target = super()._empty(victims, wanted)
+        moved = torch.where(wanted, torch.where(merges, target, -1), victims)
+        stay = torch.arange(self.far, device=victims.device).repeat(len(victims), 1)
+        now = stay.scatter(1, victims, moved).gather(1, self.entry.clamp_min(0))
+        self.entry = torch.where(self.entry < 0, -1, now)
+        return merges, target
+
+
+class TrackedPaper(Tracked, TempCachePaper):
+    """Evicts nothing: whatever it merges, its recall is 1 by definition. Its error shows elsewhere."""
+
+    def kept(self, layer: int) -> Tensor:
+        if self.pattern is not None:
+            raise NotImplementedError(
+                "Which tokens a pattern leaves out of a tempcache_paper memory is not known; use tempcache."
+            )
+        return torch.ones(1, 1, 1, self.seen[layer], dtype=torch.bool, device=self._asked(layer).device)
+
+
+TRACKED: dict[str, type[Any]] = {
+    "dense": TrackedDense,
+    "window_sink": TrackedWindow,
+    "tempcache": TrackedTempCache,
+    "tempcache_paper": TrackedPaper,
+}
+
+
+def tracked(cache: Mapping[str, Any], attn: Mapping[str, Any] | None = None, cross: Any = None) -> MakeMemory:
+    """Makes the memory of a `fastar.method` with these axes, tracked."""
+    pattern = PATTERNS[attn["kind"]](**_options(attn)) if attn else None
+
+    def make(layers: int, rope: AxialRope) -> Any:
+        return TRACKED[cache["kind"]](layers, rope, **_options(cache), pattern=pattern)
+
+    return make
+
+
+def _options(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in node.items() if name != "kind"}
