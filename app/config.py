@@ -54,6 +54,10 @@ def assign(cfg: DictConfig, word: str) -> None:
     new = text if isinstance(now, str) else read(word, text)
     if new is not None and not fits(now, new):
         raise UsageError(f"{key} takes {kind(now)}, and {text!r} is not one.")
+    if isinstance(new, DictConfig):
+        for inner in names(new, f"{key}."):
+            if inner not in known:
+                raise UsageError(f"No setting {inner}{suggestion(inner, known)}")
     OmegaConf.update(cfg, key, new)
 
 

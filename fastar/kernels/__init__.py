@@ -7,17 +7,20 @@ imported and every definition works; only the call of a kernel fails, and says w
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-except ModuleNotFoundError:
-    triton: Any = None
-    tl: Any = None
+if TYPE_CHECKING:
+    triton: Any  # kernels are written in Triton's language, whose types are not Python's
+    tl: Any
+else:
+    try:
+        import triton
+        import triton.language as tl
+    except ModuleNotFoundError:
+        triton = tl = None
 
 
 def jit(**options: Any) -> Callable[[Callable], Any]:

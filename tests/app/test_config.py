@@ -35,6 +35,10 @@ def test_a_word_changes_one_setting(path):
             "memories.tempcache.recnt=1",
             "No setting memories.tempcache.recnt; did you mean memories.tempcache.recent?",
         ),
+        (
+            "memories.tempcache={recnt: 1}",
+            "No setting memories.tempcache.recnt; did you mean memories.tempcache.recent?",
+        ),
         ("recent=4", "No setting recent; did you mean memories.tempcache.recent?"),
         ("sed=1", "No setting sed; did you mean seed?"),
         ("qqqqqq=1", "No setting qqqqqq; there is memory, memories, world, record, seed, fps."),
