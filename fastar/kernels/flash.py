@@ -9,6 +9,8 @@ the last wave of programs is not half empty. Where memory allows it tiles come t
 loads while the others compute.
 """
 
+# pyright: reportInvalidTypeForm=false
+# (Triton's constexpr is no type to Python)
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ product so far and the tile it came from; which place wins is settled once, at t
 the lowest index. Long walks may be split among programs.
 """
 
+# pyright: reportInvalidTypeForm=false
+# (Triton's constexpr is no type to Python)
 from __future__ import annotations
 
 from dataclasses import dataclass
