@@ -440,6 +440,21 @@ def test_training_goes_on_from_weights(trained, data, tmp_path):
     assert old.hash != new.hash
 
 
+def test_a_network_may_go_on_with_parts_that_add_nothing_at_first(data, tmp_path):
+    """But not as a network of another shape."""
+    plain = config(data, tmp_path / "plain", stages=["autoencoder", "flow"])
+    plain["denoiser"] = {k: x for k, x in plain["denoiser"].items() if k not in ("focus", "refine")}
+    train(**plain)
+    start = str(tmp_path / "plain" / "base")
+    train(**config(data, tmp_path / "more", start_from=start, stages=["flow"]))
+    old, new = (load_weights(tmp_path / name / "base").denoiser for name in ("plain", "more"))
+    assert old.refiner is None and new.refiner is not None and new.blocks[0].focus is not None
+    other = config(data, tmp_path / "other", start_from=start, stages=["flow"])
+    other["denoiser"] |= {"depth": 3}
+    with pytest.raises(ValueError, match="base holds another network: it lacks .*blocks.2.qkv.weight"):
+        train(**other)
+
+
 def test_a_run_that_was_stopped_goes_on(data, trained, tmp_path, monkeypatch):
     """Stopped in the fifth step after a checkpoint in the fourth: only what came after it is done again."""
     settings = config(data, tmp_path, start_from=str(trained / "weights"), stages=["flow"])

@@ -27,6 +27,10 @@ from .latents import Library
 from .look import look
 from .loop import processes, rank, share
 
+ADDED = (
+    ".focus",
+    "refiner.",
+)  # parts that add nothing at first, so a network without them may go on with them
 STAGES = ("autoencoder", "flow", "adversarial")
 FEW_STEPS = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
@@ -93,9 +97,7 @@ def _stages(plan: Plan, device: torch.device) -> None:
     if start:
         known = start.denoiser.state_dict()
         missing, unknown = network.load_state_dict(known, strict=False)
-        if unknown or not all(
-            name.endswith(".focus") for name in missing
-        ):  # which begins as if it were not there
+        if unknown or not all(any(part in name for part in ADDED) for name in missing):
             raise ValueError(
                 f"{plan.start_from} holds another network: it lacks {missing}, and has {unknown}."
             )
