@@ -56,8 +56,7 @@ def test_flex_attention_is_the_masked_definition():
 def test_a_graph_dreams_what_its_kernels_do(memory, levels):
     """At once or one by one: the same dream, also with another prompt and from a saved moment."""
     latents, keys = tiny.clip(4)
-    games = [tiny.world(memory, tiny.denoiser().cuda(), levels=levels) for _ in range(2)]
-    games[1]._graphs = None
+    games = [tiny.world(memory, tiny.denoiser().cuda(), levels=levels, graphs=x) for x in (True, False)]
     frames = [[], []]
     for game, seen in zip(games, frames, strict=True):
         game.reset_latents(latents.cuda(), keys, "a red room", seed=3)
