@@ -48,17 +48,20 @@ def assign(cfg: DictConfig, word: str) -> None:
     if not equals:
         raise UsageError(f"Cannot read {word!r}: a setting is changed by key=value, such as seed=3.")
     known = names(cfg)
-    if key not in known:
-        raise UsageError(f"No setting {key}{suggestion(key, known)}")
+    check(key, known)
     now = OmegaConf.select(cfg, key)
     new = text if isinstance(now, str) else read(word, text)
     if new is not None and not fits(now, new):
         raise UsageError(f"{key} takes {kind(now)}, and {text!r} is not one.")
     if isinstance(new, DictConfig):
         for inner in names(new, f"{key}."):
-            if inner not in known:
-                raise UsageError(f"No setting {inner}{suggestion(inner, known)}")
+            check(inner, known)
     OmegaConf.update(cfg, key, new)
+
+
+def check(key: str, known: list[str]) -> None:
+    if key not in known:
+        raise UsageError(f"No setting {key}{suggestion(key, known)}")
 
 
 def read(word: str, text: str) -> Any:

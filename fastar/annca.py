@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .attention import as_mask, attend
+from .attention import attend, logits
 from .search import Bucketed, share_bucket
 
 
@@ -58,8 +58,7 @@ class AnnCA:
 
     def _mass(self, q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
         """Mean share of the attention that each token gets [b, l]."""
-        scores = (q * q.shape[-1] ** -0.5) @ k.mT
-        return (scores + as_mask(bias, scores.dtype)).float().softmax(-1).mean((1, 2))
+        return logits(q, k, bias).float().softmax(-1).mean((1, 2))
 
     def _hits(self, q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
         """How many queries, of any head, share a bucket with each token [b, l].

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .attention import attend
+from .attention import attend, logits
 from .memory import Past
 
 
@@ -102,7 +102,7 @@ class AnnSA:
 
     def choose(self, q: Tensor, plan: Buckets) -> tuple[Tensor, Tensor]:
         """Buckets [b, h, j] that the queries read most, and which of them they need [b, h, j]."""
-        scores = (q * q.shape[-1] ** -0.5) @ plan.centre.to(q.dtype).mT + plan.weight[:, :, None].to(q.dtype)
+        scores = logits(q, plan.centre.to(q.dtype), plan.weight)
         share, chosen = scores.float().softmax(-1).mean(2).topk(self._wanted(scores.shape[-1]))
         return chosen, share.cumsum(-1) - share < (self.mass if self.mass < 1 else math.inf)
 

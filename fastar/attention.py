@@ -18,10 +18,13 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None
 
     `bias` joins every query's logit: [b, m], or [b, h or 1, m] where heads differ.
     """
+    return logits(q, k, bias).softmax(-1) @ v
+
+
+def logits(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    """What each query makes of each key [b, h, n, m], before the softmax."""
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    if bias is not None:
-        scores = scores + as_mask(bias, scores.dtype)
-    return scores.softmax(-1) @ v
+    return scores if bias is None else scores + as_mask(bias, scores.dtype)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:

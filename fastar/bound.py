@@ -12,10 +12,10 @@ bound is the worst case of a softmax under a perturbation of its logits; a shift
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from .rope import AxialRope
+from .search import across_heads
 
 
 def movement(q: Tensor, k: Tensor, instead: Tensor) -> Tensor:
@@ -50,9 +50,7 @@ def slope(frames: Sequence[tuple[Tensor, Tensor, Tensor]], rope: AxialRope, gap:
     moved, apart = 0.0, 0.0
     for (_, k, where), (q, later, now) in zip(frames, frames[gap:], strict=False):
         heads = q.shape[1]
-        looks = [rope.in_space(*x) for x in ((k, where), (later, now))]
-        looks = [x * torch.rsqrt(x.square().sum(-1, keepdim=True).clamp_min(1e-12) * heads) for x in looks]
-        old, new = (x.transpose(1, 2).flatten(2).double() for x in looks)
+        old, new = (across_heads(rope.in_space(*x))[:, 0].double() for x in ((k, where), (later, now)))
         cosine, match = (old @ new.mT).max(-1)
         turned = rope(later, now).gather(2, match[:, None, :, None].expand(-1, heads, -1, k.shape[-1]))
         change = (rope(q, now) @ (turned - rope(k, where)).mT).double() * q.shape[-1] ** -0.5

@@ -144,6 +144,11 @@ def _tensors(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    """x [r, m, ...] at index [r, n] -> [r, n, ...]."""
+    return x[torch.arange(len(x), device=x.device)[:, None], index]
+
+
 class Dense(Remembering):
     """Keep every token for ever: the definition that every other memory is measured against.
 

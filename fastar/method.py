@@ -58,13 +58,20 @@ class Method:
     cross: Cross
 
 
-def method(cache: Node, attn: Node | None = None, cross: Node | None = None) -> Method:
+def method(
+    cache: Node,
+    attn: Node | None = None,
+    cross: Node | None = None,
+    *,
+    caches: Mapping[str, Callable[..., Memory]] = CACHES,
+) -> Method:
     """The method of a configuration: each axis names its kind, `{"kind": "tempcache", "far": 1120}`.
 
-    Raises ValueError for a kind that does not exist and for options that it does not have.
+    `caches` are the kinds of memory to choose from. Raises ValueError for a kind that does not exist and for
+    options that it does not have.
     """
     pattern = _make("attn", PATTERNS, attn) if attn else None
-    kind, options = _kind("cache", CACHES, cache)
+    kind, options = _kind("cache", caches, cache)
 
     def make(layers: int, rope: AxialRope) -> Memory:
         return _fitting("cache", cache, lambda: kind(layers, rope, **options, pattern=pattern))

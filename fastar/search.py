@@ -52,6 +52,13 @@ class Bucketed(Search, Protocol):
         ...
 
 
+def across_heads(x: Tensor, groups: int = 1) -> Tensor:
+    """[b, h, n, d] -> unit vectors [b, groups, n, h d / groups]; their cosine is the mean over heads."""
+    heads = x.shape[1] // groups
+    unit = x * torch.rsqrt(x.square().sum(-1, keepdim=True).clamp_min(1e-12) * heads)
+    return unit.unflatten(1, (groups, heads)).transpose(2, 3).flatten(3)
+
+
 def share_bucket(a: Tensor, b: Tensor) -> Tensor:
     """Buckets [..., n, tables] and [..., m, tables] -> bool [..., n, m]: the same one in any table."""
     return (a[..., :, None, :] == b[..., None, :, :]).any(-1)

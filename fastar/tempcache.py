@@ -14,9 +14,9 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from .memory import Pattern, Stats
+from .memory import Pattern, Stats, rows
 from .rope import AxialRope
-from .search import SEARCHES, Search
+from .search import SEARCHES, Search, across_heads
 from .window import WindowSink
 
 
@@ -97,7 +97,7 @@ class TempCache(WindowSink):
 
     def phase(self) -> Hashable | None:
         """Once the far memory is full too."""
-        return super().phase() if self._used(0) + self.tokens > self._room() else None
+        return super().phase() if self._full else None
 
     def stats(self) -> Stats:
         whole = super().stats()
@@ -106,6 +106,11 @@ class TempCache(WindowSink):
 
     def _room(self) -> int:
         return self._whole + self.far
+
+    @property
+    def _full(self) -> bool:
+        """Whether one more frame may not fit into the far memory."""
+        return self._used(0) + self.tokens > self._room()
 
     def _used(self, layer: int) -> int:
         folded = max(0, self.committed[0] - self.sink - self.recent)  # frames
@@ -134,11 +139,7 @@ class TempCache(WindowSink):
     def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
         """Also how keys look at their place at any time: [b, g, n, c], of unit length, heads alike."""
         super()._keep(layer, slot, k, where)
-        groups = self.looks.shape[2]
-        turned = self.rope.in_space(k, where)
-        heads = k.shape[1] // groups
-        unit = turned * torch.rsqrt(turned.square().sum(-1, keepdim=True).clamp_min(1e-12) * heads)
-        look = unit.unflatten(1, (groups, heads)).transpose(2, 3).flatten(3)
+        look = across_heads(self.rope.in_space(k, where), self.looks.shape[2])
         self.looks[layer, :, :, slot.start // self.tokens] = look
         self.bias[layer, ..., slot] = 0
 
@@ -153,8 +154,7 @@ class TempCache(WindowSink):
         joins, owner = self._match(look)
         room = self._least_worth(owner, joins)
         wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
-        full = self._used(0) + self.tokens > self._whole + self.far
-        if full:  # before that, the least worth are empty slots
+        if self._full:  # before that, the least worth are empty slots
             self._empty(room, wanted)
         fresh = (~joins).cumsum(-1) - 1
         self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
@@ -178,7 +178,7 @@ class TempCache(WindowSink):
         if self.search is None:
             return (look @ self.look.mT).masked_fill_(~valid[:, None], -1.0).max(-1)
         _, entry = self.search.nearest(self.search.encode(look), self.code, valid)
-        cosine = (look * _at(self.look, entry)).sum(-1)
+        cosine = (look * rows(self.look, entry)).sum(-1)
         return cosine.masked_fill_(~valid.gather(1, entry), -1.0), entry
 
     def _second(self, look: Tensor, best: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ class TempCache(WindowSink):
         held = torch.where(wanted, self.count.gather(1, victims), 0.0)
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
-        look = _at(self.look, victims)
+        look = rows(self.look, victims)
         best, target = self._most_alike(look, stays)
         merges = (best >= self.floor) & (self._from_first(look, target) >= self.floor)
         merges &= self.time.gather(1, target) >= self.time.gather(1, victims)  # the newer key represents both
@@ -229,21 +229,21 @@ class TempCache(WindowSink):
         moved = torch.where(merges, held, 0.0)
         self.count.masked_fill_(leaving, 0.0).scatter_add_(1, target, moved)
         share = (moved / self.count.gather(1, target).clamp_min(1))[..., None, None]
-        shift = share * (_at(self.mean, victims) - _at(self.mean, target))
+        shift = share * (rows(self.mean, victims) - rows(self.mean, target))
         self.mean.index_put_(
             _index(target), shift, accumulate=True
         )  # exact also where several merge into one
-        self._put(self.values, target, _at(self.mean, target))
+        self._put(self.values, target, rows(self.mean, target))
         self.evicted += (held - moved).sum(-1)
         return merges, target
 
     def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
         """Put each token [r, n] in its entry: the newest key, the mean value, one more in count."""
         before = torch.where(joins, self.count.gather(1, entry), 0.0)
-        mean = torch.where(joins[..., None, None], _at(self.mean, entry), 0.0)
+        mean = torch.where(joins[..., None, None], rows(self.mean, entry), 0.0)
         mean += (value.to(mean.dtype) - mean) / (before + 1)[..., None, None]
 
-        self.first_look[_index(entry)] = torch.where(joins[..., None], _at(self.first_look, entry), look)
+        self.first_look[_index(entry)] = torch.where(joins[..., None], rows(self.first_look, entry), look)
         self.look[_index(entry)] = look
         if self.search:
             self.code[_index(entry)] = self.search.encode(look)
@@ -255,7 +255,7 @@ class TempCache(WindowSink):
 
     def _from_first(self, look: Tensor, entry: Tensor) -> Tensor:
         """Cosine of looks [r, n, c] with the first key of their entries [r, n]."""
-        return (look * _at(self.first_look, entry)).sum(-1)
+        return (look * rows(self.first_look, entry)).sum(-1)
 
     def _put(self, buffer: Tensor, entry: Tensor, rows: Tensor) -> None:
         """Write rows [r, n, heads, d] to far entries [r, n] of the keys or values."""
@@ -279,8 +279,3 @@ class TempCache(WindowSink):
 def _index(entry: Tensor) -> tuple[Tensor, Tensor]:
     """Index of entries [r, n] of x [r, m, ...], to read or write x[_index(entry)] [r, n, ...]."""
     return torch.arange(len(entry), device=entry.device)[:, None], entry
-
-
-def _at(x: Tensor, entry: Tensor) -> Tensor:
-    """x [r, m, ...] at entries [r, n] -> [r, n, ...]."""
-    return x[_index(entry)]

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .memory import Dense, Past, Pattern, Stats
+from .memory import Dense, Past, Pattern, Stats, rows
 from .rope import AxialRope
-from .search import SEARCHES
+from .search import SEARCHES, across_heads
 
 
 class TempCachePaper(Dense):
@@ -95,10 +95,10 @@ class TempCachePaper(Dense):
         """Move each group that tokens join to the slot of the most alike of them."""
         counts, sums, old = self.counts[layer], self.sums[layer], slice(0, fresh.start)
         live = counts[:, old] > 0
-        codes = [self.search.encode(_across_heads(x)) for x in (asked, keys[:, :, old])]
+        codes = [self.search.encode(across_heads(x)[:, 0]) for x in (asked, keys[:, :, old])]
         _, group = self.search.nearest(codes[0], codes[1], live)  # [b, n]
-        looks = _across_heads(keys[:, :, : fresh.stop])
-        alike = (looks[:, fresh] * _rows(looks, group)).sum(-1)
+        looks = across_heads(keys[:, :, : fresh.stop])[:, 0]
+        alike = (looks[:, fresh] * rows(looks, group)).sum(-1)
         joins = alike >= self.threshold
         claims = torch.where(joins, alike, -torch.inf)
         together = (group[:, :, None] == group[:, None]) & joins[:, :, None] & joins[:, None]  # [b, n, n]
@@ -111,7 +111,7 @@ class TempCachePaper(Dense):
         for x, mean in ((values, True), (sums, False)):
             new = x[:, :, fresh].to(counts.dtype)
             met = torch.einsum("bij,bhjd->bhid", members, new)
-            past = _rows(x.transpose(1, 2), group).transpose(1, 2).to(counts.dtype)
+            past = rows(x.transpose(1, 2), group).transpose(1, 2).to(counts.dtype)
             joint = met + past * (moved[:, None, :, None] if mean else leads[:, None, :, None])
             joint = joint / total.clamp_min(1)[:, None, :, None] if mean else joint
             x[:, :, fresh] = torch.where(leads[:, None, :, None], joint, new).to(x.dtype)
@@ -129,7 +129,7 @@ class TempCachePaper(Dense):
         mean = (self.sums[layer][:, :, fresh] / total.clamp_min(1)[:, None, :, None]).to(keys.dtype)
         chosen = leads[:, None, :, None]
         if self.represent == "medoid":  # of the medoid so far and the newest
-            before = _rows(keys.transpose(1, 2), group).transpose(1, 2)
+            before = rows(keys.transpose(1, 2), group).transpose(1, 2)
             far = [(x - mean).square().sum((1, 3)) for x in (before, keys[:, :, fresh])]
             chosen, mean = chosen & (far[0] < far[1])[:, None, :, None], before
         keys[:, :, fresh] = torch.where(chosen, mean, keys[:, :, fresh])
@@ -144,21 +144,10 @@ class TempCachePaper(Dense):
         self.counts[layer] = counts.gather(1, order)
         for kept in (self.keys, self.values, self.sums):
             x: Any = kept[layer]
-            packed = _rows(x.transpose(1, 2), order).transpose(1, 2)
+            packed = rows(x.transpose(1, 2), order).transpose(1, 2)
             if kept is self.sums:
                 kept[layer] = packed
             else:
                 x[:, :, :live] = packed
         self.lengths[layer] = live
         self.plans[layer] = None
-
-
-def _across_heads(x: Tensor) -> Tensor:
-    """[b, h, n, d] -> [b, n, h d], every head of equal length: cosines are means over heads."""
-    unit = x * torch.rsqrt(x.square().sum(-1, keepdim=True).clamp_min(1e-12) * x.shape[1])
-    return unit.transpose(1, 2).flatten(2)
-
-
-def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """x [b, m, ...] at index [b, n] -> [b, n, ...]."""
-    return x[torch.arange(len(x), device=x.device)[:, None], index]

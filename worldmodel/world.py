@@ -108,7 +108,7 @@ class World:
     ) -> None:
         """Begin after real frames uint8 [b, f, h, w, 3] and the keys [b, f, 9] that led to each of them."""
         b, f = frames.shape[:2]
-        latents = self._encode(frames.reshape(b * f, *frames.shape[2:])).unflatten(0, (b, f))
+        latents = self.encode(frames.reshape(b * f, *frames.shape[2:])).unflatten(0, (b, f))
         self.reset_latents(latents, keys, prompt, seed)
 
     @torch.no_grad()
@@ -174,7 +174,7 @@ class World:
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
         """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
-        self._last = self._encode(frames)[:, None]
+        self._last = self.encode(frames)[:, None]
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -207,7 +207,8 @@ class World:
         self._last, self._last_keys = state["last"].clone(), state["last_keys"].numpy().copy()
         self.say(state["prompts"])
 
-    def _encode(self, frames: np.ndarray) -> Tensor:
+    def encode(self, frames: np.ndarray) -> Tensor:
+        """RGB uint8 [n, h, w, 3] -> latent tokens [n, tokens, c]."""
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device)
         return self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float()
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..autoencoder import to_frames
 from ..doom.captions import caption
 from ..episodes import Episode, episodes
 from ..world import World
@@ -61,6 +60,4 @@ def dream(world: World, clips: Clips, *, history: int = 16, seed: int = 0) -> It
 @torch.no_grad()
 def encoded(world: World, frames: np.ndarray, batch: int = 64) -> Tensor:
     """Real frames uint8 [f, h, w, 3] as the world sees them: latents [f, n, c]."""
-    parts = torch.from_numpy(frames).split(batch)
-    encode = world.autoencoder.encode
-    return torch.cat([encode(to_frames(x.to(world.device)).to(world.dtype)).float() for x in parts])
+    return torch.cat([world.encode(frames[i : i + batch]) for i in range(0, len(frames), batch)])

@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fastar import AxialRope, Past
+from fastar.attention import logits
 
-from .recall import TrackedDense, logits
+from .recall import TrackedDense
 
 
 class TopK(TrackedDense):
@@ -26,7 +27,9 @@ class TopK(TrackedDense):
         if not q.shape[2]:
             return q
         seen = past.keys.shape[2] - self._present[layer]
-        best = logits(q, past)[..., :seen].topk(min(self.most, seen), sorted=False).indices
+        best = (
+            logits(q.float(), past.keys.float())[..., :seen].topk(min(self.most, seen), sorted=False).indices
+        )
         read = torch.ones(*q.shape[:3], past.keys.shape[2], dtype=torch.bool, device=q.device)
         read[..., :seen] = False
         self._in_full[layer] = read.scatter_(3, best, True)

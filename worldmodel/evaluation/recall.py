@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastar import PATTERNS, AnnSA, AxialRope, Dense, Past, TempCache, TempCachePaper, WindowSink
+from fastar import AnnSA, Dense, Past, TempCache, TempCachePaper, WindowSink, method
+from fastar.attention import logits
 from fastar.memory import Remembering
 
 from ..world import MakeMemory
@@ -21,12 +22,7 @@ class Probabilities(Dense):
     """Dense attention that answers with its probabilities [b, h, n, past and present], in float32."""
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
-        return logits(q, past).softmax(-1)
-
-
-def logits(q: Tensor, past: Past) -> Tensor:
-    """What each query makes of each key [b, h, n, m], in float32."""
-    return (q.float() * q.shape[-1] ** -0.5) @ past.keys.float().mT
+        return logits(q.float(), past.keys.float()).softmax(-1)
 
 
 def recall(probabilities: Tensor, kept: Tensor) -> float:
@@ -167,13 +163,4 @@ TRACKED: dict[str, type[Any]] = {
 
 def tracked(cache: Mapping[str, Any], attn: Mapping[str, Any] | None = None, cross: Any = None) -> MakeMemory:
     """Makes the memory of a `fastar.method` with these axes, tracked."""
-    pattern = PATTERNS[attn["kind"]](**_options(attn)) if attn else None
-
-    def make(layers: int, rope: AxialRope) -> Any:
-        return TRACKED[cache["kind"]](layers, rope, **_options(cache), pattern=pattern)
-
-    return make
-
-
-def _options(node: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in node.items() if name != "kind"}
+    return method(cache, attn, cross, caches=TRACKED).cache

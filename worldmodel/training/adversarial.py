@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..autoencoder import Autoencoder
-from ..denoiser import Denoiser, Prompt
+from ..denoiser import Denoiser
 from ..diffusion import clean_of, noised
 from ..vocabulary import Vocabulary
 from .critic import Critic
@@ -158,32 +158,31 @@ class Scene:
     def dream(self, network: Denoiser, level: Tensor) -> Tensor:
         """The student's clean frames in one pass, from what was lived at a level."""
         x = noised(self.lived[:, -self.streams.noisy :], level, torch.randn_like(self.truth))
-        with self._mixed():
-            velocity = self.streams(
-                network, (self._history(self.told), self.told), (x, level), *self._rest(network)
-            )
-        return clean_of(x, level, velocity)
+        return clean_of(x, level, self._run(network, self.told, x, level))
 
     def judge(self, critic: Critic, frames: Tensor, nudge: float = 0.0) -> Tensor:
         """Realness [b, f] of frames after what was lived."""
         if nudge:
             frames = frames + nudge * torch.randn_like(frames)
-        shown = noised(frames, self.shown, self.noise)
+        seen: list[Tensor] = []
+        self._run(critic.network, self.read, noised(frames, self.shown, self.noise), self.shown, seen)
         with self._mixed():
-            rest = self._rest(critic.network)
-            return critic(self.streams, (self._history(self.read), self.read), (shown, self.shown), *rest)
+            return critic(seen, frames.shape[1])
 
     def error(self, dreamt: Tensor) -> Tensor:
         """Mean square error to what truly happened, as far as it can be known."""
         return (self.trust * (dreamt - self.truth).square().mean((2, 3))).mean()
 
-    def _history(self, level: Tensor) -> Tensor:
-        return noised(self.lived, level, torch.randn_like(self.lived))
-
-    def _rest(self, network: Denoiser) -> tuple[Tensor, Tensor, Prompt, list[Tensor]]:
-        """Keys, times, prompt and controls as the network takes them."""
-        clip = self.clip
-        return clip.keys, clip.times, network.read_prompt(clip.words), network.control(clip.keys)
+    def _run(
+        self, network: Denoiser, told: Tensor, frames: Tensor, level: Tensor, seen: list[Tensor] | None = None
+    ) -> Tensor:
+        """What the network says of frames at a level, after what was lived at the level `told`."""
+        clip, history = self.clip, noised(self.lived, told, torch.randn_like(self.lived))
+        with self._mixed():
+            prompt, controls = network.read_prompt(clip.words), network.control(clip.keys)
+            return self.streams(
+                network, (history, told), (frames, level), clip.keys, clip.times, prompt, controls, seen
+            )
 
     def _mixed(self) -> torch.autocast:
         return torch.autocast(self.truth.device.type, torch.bfloat16, enabled=self.truth.is_cuda)

@@ -10,8 +10,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from ..denoiser import Denoiser, Prompt
-from .twostream import TwoStream
+from ..denoiser import Denoiser
 
 
 class Critic(nn.Module):
@@ -26,20 +25,8 @@ class Critic(nn.Module):
             for _ in range(heads)
         )
 
-    def forward(
-        self,
-        streams: TwoStream,
-        history: tuple[Tensor, Tensor],
-        frames: tuple[Tensor, Tensor],
-        keys: Tensor,
-        times: Tensor,
-        prompt: Prompt,
-        controls: list[Tensor],
-    ) -> Tensor:
-        """Realness [b, f] of frames [b, f, n, c] at their levels [b, f], told as to `TwoStream`."""
-        seen: list[Tensor] = []
-        streams(self.network, history, frames, keys, times, prompt, controls, seen)
-        judged = frames[0].shape[1]
+    def forward(self, seen: list[Tensor], judged: int) -> Tensor:
+        """Realness [b, judged] of the last frames, from what each block made of all [b, f, n, width]."""
         verdicts = [
             head(x[:, -judged:]) for head, x in zip(self.heads, seen[-len(self.heads) :], strict=True)
         ]
