@@ -18,12 +18,12 @@ from worldmodel.doom.captions import choose
 from worldmodel.doom.engine import STOCK
 from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
 from worldmodel.training import flow
-from worldmodel.training.adversarial import Scene
+from worldmodel.training.adversarial import Scene, layouts
 from worldmodel.training.critic import Critic
 from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
 from worldmodel.training.loop import Average, Run, rate
 from worldmodel.training.main import train
-from worldmodel.training.rollout import rollouts
+from worldmodel.training.rollout import rollouts, sharpness_by_age
 from worldmodel.training.twostream import TwoStream
 from worldmodel.world import World
 
@@ -204,6 +204,29 @@ def test_a_noisy_frame_sees_the_history_before_it_and_itself(noisy):
         assert (own.abs().sum((0, 2, 3)) > 0).tolist() == [frame == i for frame in range(noisy)]
 
 
+@pytest.mark.parametrize("history", [5, 0])
+def test_candidates_know_nothing_of_each_other(history):
+    """Side by side or one by one; without a history each frame is alone."""
+    network, cpu = denoiser(), torch.device("cpu")
+    latents, keys = clip(5)
+    candidates = torch.randn(2, 3, 3, TOKENS, CHANNELS)
+    times, prompt = torch.arange(-4, 1).expand(2, -1), network.read_prompt(torch.tensor([[2, 3]] * 2))
+
+    def run(dreamt, keys):
+        f = dreamt.shape[1]
+        streams = TwoStream(TOKENS, history, 3 if f > 1 else 1, cpu, max(1, f // 3))
+        past = latents[:, :history], torch.zeros(2, history)
+        now = dreamt, torch.full((2, f), 0.1)
+        return streams(network, past, now, keys, times[:, : keys.shape[1]], prompt, network.control(keys))
+
+    with torch.no_grad():
+        beside = run(candidates.flatten(1, 2), keys).unflatten(1, (3, 3))
+        for i in range(3):
+            assert_close(beside[:, i], run(candidates[:, i], keys), rtol=0, atol=1e-5)
+        if not history:
+            assert_close(beside[:, 0, :1], run(candidates[:, 0, :1], keys[:, 2:3]), rtol=0, atol=1e-5)
+
+
 def test_the_history_does_not_see_the_future_through_others():
     """Changing a later clean frame changes no earlier noisy frame, through however many layers."""
     latents, dreamt = clip(5)[0], clip(3, seed=4)[0]
@@ -216,6 +239,9 @@ def test_the_history_does_not_see_the_future_through_others():
 
 
 # ---- the student on its own
+
+
+LAID_OUT = layouts(denoiser(), 5, 3, torch.device("cpu"))
 
 
 def own_games(batch: int = 40):
@@ -251,7 +277,7 @@ def test_games_too_short_for_a_clip_are_refused():
 def test_the_longer_a_dream_the_less_the_truth_is_asked_of_it():
     lived, _ = own_games()
     lived.age[:] = torch.tensor([0, 0, 0, 16, 32])
-    scene = Scene(lived, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
+    scene = Scene(lived, LAID_OUT, 0.15)
     wrong = torch.zeros_like(scene.truth)
     for i, share in enumerate((1.0, 0.5, 0.25)):
         off = wrong.clone()
@@ -264,29 +290,53 @@ def test_the_critic_reads_history_only_where_it_is_the_same_for_both(alone):
     lived, _ = own_games(batch=2)
     lived.dreamt.requires_grad_()
     lived.clip.latents.requires_grad_()
-    scene = Scene(lived if alone else lived.clip, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
+    scene = Scene(lived if alone else lived.clip, LAID_OUT, 0.15)
     critic = Critic(denoiser(), frozen=True, hidden=8)
-    verdict = scene.judge(critic, torch.randn(2, 3, TOKENS, CHANNELS)).sum()
-    seen = torch.autograd.grad(verdict, scene.lived)[0].abs().sum()
-    assert (seen == 0) if alone else (seen > 0)
+    verdict = sum(x.sum() for x in scene.judge(critic, *torch.randn(2, 2, 3, TOKENS, CHANNELS)))
+    seen = torch.autograd.grad(verdict, scene.lived, allow_unused=True, materialize_grads=True)[0]
+    assert (seen.abs().sum() == 0) if alone else (seen.abs().sum() > 0)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_frozen_critic_learns_with_its_heads_alone(frozen):
+@pytest.mark.parametrize("deep, local, verdicts", [(0, 0, 1), (1, 0, 1), (0, 1, TOKENS), (1, 1, 2 * TOKENS)])
+def test_what_a_critic_learns_with(frozen, deep, local, verdicts):
+    """A frozen one with its heads alone; and none while the student learns to fool it."""
     network = denoiser()
-    critic = Critic(network, frozen=frozen, hidden=8)
+    critic = Critic(network, frozen=frozen, deep=bool(deep), local=bool(local), hidden=8)
     lived, _ = own_games(batch=2)
-    scene = Scene(lived.clip, TwoStream(TOKENS, 5, 3, torch.device("cpu")), 0.15)
-    dreamt = scene.dream(network, scene.constant(1.0))
-    verdict = scene.judge(critic, dreamt)
-    assert verdict.shape == (2, 3)
-    verdict.sum().backward()
-    learns = [name for name, x in critic.named_parameters() if x.grad is not None]
-    assert any(name.startswith("network.") for name in learns) != frozen
-    assert len(critic.heads) == (2 if frozen else 1) and any(name.startswith("heads.") for name in learns)
-    assert all(
-        x.grad is not None for x in network.blocks.parameters()
-    )  # and the student is told how to fool it
+    scene = Scene(lived.clip, LAID_OUT, 0.15)
+    for learning in (True, False):
+        critic.zero_grad()
+        critic.learning(learning)
+        dreamt = scene.dream(network, scene.constant(1.0))
+        real, fake = scene.judge(critic, scene.truth, dreamt)
+        assert real.shape == fake.shape == (2, 3, verdicts)
+        fake.sum().backward()
+        learns = [name for name, x in critic.named_parameters() if x.grad is not None]
+        assert any(name.startswith("heads.") for name in learns) == learning
+        assert any(name.startswith("network.") for name in learns) == (learning and not frozen)
+        assert all(x.grad is not None for x in network.blocks.parameters())
+    assert len(critic.heads) == (2 if deep else 1)
+
+
+def test_sharpness_is_told_beside_the_truth():
+    told = []
+    latents = torch.randn(24, TOKENS, CHANNELS).split([12, 12])
+    books = Library(
+        latents,
+        torch.zeros(24, len(KEYS)).split([12, 12]),
+        [[[("world", [2, 3])]]] * 2,
+        [np.full(12, -1)] * 2,
+    )
+    clips = rollouts(
+        denoiser(), books, autoencoder(), VOCABULARY, lambda **sharp: told.append(sharp),
+        batch=2, length=5, games=3, alone=6, opening=3,
+    )  # fmt: skip
+    next(clips)
+    assert list(told[0]) == ["sharp1", "sharp4"] and all(x > 0 for x in told[0].values())
+    real = torch.randn(2, 9, TOKENS, CHANNELS)
+    same = sharpness_by_age(autoencoder(), denoiser().grid, real, real, opening=3)
+    assert all(x == 1 for x in same.values())
 
 
 # ---- the loop

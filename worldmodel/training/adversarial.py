@@ -8,7 +8,10 @@ of its frames are the student's dreams of them, and in a third it comes from a g
 been dreaming on its own.
 """
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +54,7 @@ def train_adversarial(
     critic_lr: float = 1e-4,
     warmup: int = 120,
     rise: int = 200,
-    frozen: bool = False,
+    critic: dict[str, Any] | None = None,
     shown: float = SHOWN,
     penalty: float = 10.0,
     truth: float = 0.25,
@@ -62,24 +65,24 @@ def train_adversarial(
     """Post-train the network; returns its averaged weights.
 
     The critic alone learns for `warmup` steps, then the student's rate rises for `rise` steps: a critic that
-    is fooled at once forgets what it knew. It is shown frames at levels of up to `shown`. The student plays
-    `games` games of `alone` frames at a time on its own.
+    is fooled at once forgets what it knew. `critic` are the arguments of `Critic`; it is shown frames at
+    levels of up to `shown`. The student plays `games` games of `alone` frames at a time on its own.
     """
     device = library.latents.device
     run = Run(folder, "adversarial", minutes=minutes, steps=steps)
-    critic = Critic(network, frozen=frozen).to(device)
+    judge = Critic(network, **critic or {}).to(device)
     average = Average(network, 0.995)
     learn = adamw(network, lr, betas=(0.3, 0.95), decay=0.0)
-    learn_critic = adamw(critic, critic_lr, betas=(0.3, 0.95), decay=0.0)
-    parts = dict(network=network, critic=critic, average=average, learn=learn, learn_critic=learn_critic)
+    learn_critic = adamw(judge, critic_lr, betas=(0.3, 0.95), decay=0.0)
+    parts = dict(network=network, critic=judge, average=average, learn=learn, learn_critic=learn_critic)
     run.resume(**parts)
-    streams = TwoStream(network.grid[0] * network.grid[1], far + recent, recent, device)
     if device.type == "cuda":
         compile_network(network)
-        compile_network(critic.network)
+        compile_network(judge.network)
+    streams = layouts(network, far + recent, recent, device)
     clips = draw(library, batch, recent=recent, far=far, reach=reach, returns=returns, seed=1 + run.step)
     own = rollouts(
-        average.module, library, autoencoder, vocabulary,
+        average.module, library, autoencoder, vocabulary, lambda **sharp: run.log(**sharp),
         batch=batch, length=far + recent, games=games, alone=alone, seed=run.step,
     )  # fmt: skip
 
@@ -90,31 +93,45 @@ def train_adversarial(
             scene.relive(network, twice=run.step % 2 == 1)
         level = scene.constant(torch.tensor(LEVELS)[torch.randint(4, (batch, 1))])
 
+        judge.learning(True)
         with torch.no_grad():
             dreamt = scene.dream(network, level)
-        real, fake = scene.judge(critic, scene.truth), scene.judge(critic, dreamt)
-        steep = (scene.judge(critic, scene.truth, NUDGE) - real).square().mean()
-        steep = steep + (scene.judge(critic, dreamt, NUDGE) - fake).square().mean()
+        shifted = (x + NUDGE * torch.randn_like(x) for x in (scene.truth, dreamt))
+        real, fake, *nudged = scene.judge(judge, scene.truth, dreamt, *shifted)
+        steep = sum((x - y).square().mean() for x, y in zip((real, fake), nudged, strict=True))
         gap = real - fake
         update(learn_critic, F.softplus(-gap).mean() + penalty * steep, critic_lr)
 
         if run.step >= warmup:
+            judge.learning(False)
             dreamt = scene.dream(network, level)
-            with torch.no_grad():
-                real = scene.judge(critic, scene.truth)
-            fooling = F.softplus(real - scene.judge(critic, dreamt)).mean()
-            error = scene.error(dreamt)
+            real, fake = scene.judge(judge, scene.truth, dreamt)
+            fooling, error = F.softplus(real - fake).mean(), scene.error(dreamt)
             norm = update(learn, fooling + truth * error, lr * min(1.0, (run.step - warmup + 1) / rise))
             average.update(network)
             if run.step % log_every < 3:  # one line for each kind of history
-                gaps = dict(gap=gap.mean(), steep=steep)
+                gaps = dict(gap=gap.mean(), right=(gap > 0).float().mean(), steep=steep)
                 run.log(history=kind, fooling=fooling, error=error, gradient=norm, **gaps)
         elif run.step % 20 < 3:
-            run.log(history=kind, gap=gap.mean(), steep=steep)
+            run.log(history=kind, gap=gap.mean(), right=(gap > 0).float().mean(), steep=steep)
         if run.step % save_every == save_every - 1:
             run.save(**parts)
     run.save(**parts)
     return average.module
+
+
+Layouts = Callable[[bool, int], TwoStream]
+
+
+def layouts(network: Denoiser, length: int, noisy: int, device: torch.device) -> Layouts:
+    """Clips of `length` frames, with or without their history and with so many candidates: laid out once each."""
+
+    @cache
+    def layout(history: bool, candidates: int) -> TwoStream:
+        tokens = network.grid[0] * network.grid[1]
+        return TwoStream(tokens, length if history else 0, noisy, device, candidates)
+
+    return layout
 
 
 class Scene:
@@ -122,23 +139,23 @@ class Scene:
 
     Both read the same history, what the student has lived, so that it tells the critic nothing about which
     frame is real. In a game on its own the dream has left the truth, where the true frame would not
-    follow: there the critic reads nothing but noise, and judges the frame by itself.
+    follow: there the critic judges each frame by itself.
     """
 
     def __init__(
-        self, clip: Batch | Alone, streams: TwoStream, history_level: float, shown: float = SHOWN
+        self, clip: Batch | Alone, streams: Layouts, history_level: float, shown: float = SHOWN
     ) -> None:
         self.clip, self.streams = clip.clip if isinstance(clip, Alone) else clip, streams
-        latents = self.clip.latents
+        latents, self.noisy = self.clip.latents, streams(True, 1).noisy
         (b, f), device = latents.shape[:2], latents.device
-        self.truth = latents[:, -streams.noisy :]
+        self.truth = latents[:, -self.noisy :]
         self.told = (history_level * torch.rand(b, 1, device=device)).expand(b, f)
         self.shown = self.constant(SHOWN + (shown - SHOWN) * torch.rand(b, 1, device=device))
         self.noise = torch.randn_like(self.truth)  # of the frames to judge, the same for real and dreamt
-        self.lived, self.read, self.trust = latents, self.told, torch.ones((), device=device)
+        self.lived, self.trusted, self.trust = latents, True, torch.ones((), device=device)
         if isinstance(clip, Alone):
-            self.lived, self.read = clip.dreamt, torch.ones_like(self.told)
-            self.trust = 0.5 ** (clip.age[:, -streams.noisy :] / FORGIVEN)
+            self.lived, self.trusted = clip.dreamt, False
+            self.trust = 0.5 ** (clip.age[:, -self.noisy :] / FORGIVEN)
 
     def constant(self, level: Tensor | float) -> Tensor:
         """One level a clip, [b, 1] or a number, for all dreamt frames."""
@@ -153,36 +170,41 @@ class Scene:
             dreamt = self.dream(network, self.constant(1.0))
             swap = torch.rand(*dreamt.shape[:2], 1, 1, device=dreamt.device) < share
             recent = torch.where(swap, dreamt, self.truth)
-            self.lived = torch.cat([self.clip.latents[:, : -self.streams.noisy], recent], 1)
+            self.lived = torch.cat([self.clip.latents[:, : -self.noisy], recent], 1)
 
     def dream(self, network: Denoiser, level: Tensor) -> Tensor:
         """The student's clean frames in one pass, from what was lived at a level."""
-        x = noised(self.lived[:, -self.streams.noisy :], level, torch.randn_like(self.truth))
-        return clean_of(x, level, self._run(network, self.told, x, level))
+        x = noised(self.lived[:, -self.noisy :], level, torch.randn_like(self.truth))
+        return clean_of(x, level, self._run(network, self.streams(True, 1), x, level))
 
-    def judge(self, critic: Critic, frames: Tensor, nudge: float = 0.0) -> Tensor:
-        """Realness [b, f] of frames after what was lived."""
-        if nudge:
-            frames = frames + nudge * torch.randn_like(frames)
+    def judge(self, critic: Critic, *candidates: Tensor) -> tuple[Tensor, ...]:
+        """Verdicts [b, f, verdicts] on each of some candidates for the frames after what was lived."""
+        count = len(candidates)
+        frames = torch.cat([noised(x, self.shown, self.noise) for x in candidates], 1)
         seen: list[Tensor] = []
-        self._run(critic.network, self.read, noised(frames, self.shown, self.noise), self.shown, seen)
+        streams = self.streams(self.trusted, count)
+        self._run(critic.network, streams, frames, self.shown.repeat(1, count), seen)
         with self._mixed():
-            return critic(seen, frames.shape[1])
+            return critic(seen, frames.shape[1]).chunk(count, 1)
 
     def error(self, dreamt: Tensor) -> Tensor:
         """Mean square error to what truly happened, as far as it can be known."""
         return (self.trust * (dreamt - self.truth).square().mean((2, 3))).mean()
 
     def _run(
-        self, network: Denoiser, told: Tensor, frames: Tensor, level: Tensor, seen: list[Tensor] | None = None
+        self,
+        network: Denoiser,
+        streams: TwoStream,
+        frames: Tensor,
+        level: Tensor,
+        seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """What the network says of frames at a level, after what was lived at the level `told`."""
-        clip, history = self.clip, noised(self.lived, told, torch.randn_like(self.lived))
+        """What the network says of frames at a level, after what was lived, as far as it is laid out."""
+        clip, lived, told = self.clip, self.lived[:, : streams.history], self.told[:, : streams.history]
+        history = noised(lived, told, torch.randn_like(lived)), told
         with self._mixed():
             prompt, controls = network.read_prompt(clip.words), network.control(clip.keys)
-            return self.streams(
-                network, (history, told), (frames, level), clip.keys, clip.times, prompt, controls, seen
-            )
+            return streams(network, history, (frames, level), clip.keys, clip.times, prompt, controls, seen)
 
     def _mixed(self) -> torch.autocast:
         return torch.autocast(self.truth.device.type, torch.bfloat16, enabled=self.truth.is_cuda)

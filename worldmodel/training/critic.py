@@ -1,8 +1,8 @@
 """The critic of adversarial post-training: it judges frames by what the base network sees in them.
 
 The base network, trained at every noise level, already knows what a frame is made of at every scale.
-`frozen`, it is kept as it is, and small heads on the features of all its blocks learn to tell (LADD,
-arXiv 2403.12015). Otherwise it learns too, with one head on its last block.
+`frozen`, it is kept as it is, and small heads on its features learn to tell (LADD, arXiv 2403.12015).
+Otherwise it learns with them.
 """
 
 import copy
@@ -14,20 +14,40 @@ from ..denoiser import Denoiser
 
 
 class Critic(nn.Module):
-    """Realness of frames after a history. The network is copied; `hidden` is the width of the heads."""
+    """Realness of frames after a history. The network is copied; `hidden` is the width of the heads.
 
-    def __init__(self, network: Denoiser, *, frozen: bool, hidden: int = 128) -> None:
+    frozen  only the heads learn
+    deep    a head on every block, not on the last alone
+    local   a verdict for every token, not one for the frame
+    """
+
+    def __init__(
+        self,
+        network: Denoiser,
+        *,
+        frozen: bool = False,
+        deep: bool = False,
+        local: bool = False,
+        hidden: int = 128,
+    ) -> None:
         super().__init__()
         self.network = copy.deepcopy(network).requires_grad_(not frozen)
-        width, heads = network.out.in_features, len(network.blocks) if frozen else 1
+        self.local = local
+        width, heads = network.out.in_features, len(network.blocks) if deep else 1
         self.heads = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1))
             for _ in range(heads)
         )
+        self.learnt = [x for x in self.parameters() if x.requires_grad]
+
+    def learning(self, on: bool) -> None:
+        """Whether what it has learnt takes gradients."""
+        for x in self.learnt:
+            x.requires_grad_(on)
 
     def forward(self, seen: list[Tensor], judged: int) -> Tensor:
-        """Realness [b, judged] of the last frames, from what each block made of all [b, f, n, width]."""
-        verdicts = [
-            head(x[:, -judged:]) for head, x in zip(self.heads, seen[-len(self.heads) :], strict=True)
-        ]
-        return torch.stack(verdicts).float().mean((0, 3, 4))
+        """Verdicts [b, judged, verdicts] on the last frames, from what each block made of all [b, f, n, width]."""
+        verdicts = torch.cat(
+            [head(x[:, -judged:]) for head, x in zip(self.heads, seen[-len(self.heads) :], strict=True)], -1
+        ).float()
+        return verdicts.flatten(2) if self.local else verdicts.mean((2, 3))[..., None]

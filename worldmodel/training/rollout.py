@@ -6,7 +6,7 @@ anywhere from what it made (self-forcing, arXiv 2506.08009).
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +40,7 @@ def rollouts(
     library: Library,
     autoencoder: Autoencoder,
     vocabulary: Vocabulary,
+    watch: Callable[..., None] = lambda **sharp: None,
     *,
     batch: int,
     length: int,
@@ -51,7 +52,8 @@ def rollouts(
 ) -> Iterator[Alone]:
     """Without end: `uses` batches of clips of `length` frames from every `games` games of the student's.
 
-    A game is `opening` real frames and `alone` dreamt ones. The student plays as it is when asked.
+    A game is `opening` real frames and `alone` dreamt ones. The student plays as it is when asked. `watch` is
+    told how sharp the games are beside the real ones, after 1, 4, 16, 64, ... dreamt frames.
     """
     frames = opening + alone
     if frames < length:
@@ -63,6 +65,7 @@ def rollouts(
         real = next(openings)
         dreamt = play_on(student, autoencoder, vocabulary, real, opening, seed)
         seed += 1
+        watch(**sharpness_by_age(autoencoder, student.grid, real.latents, dreamt, opening))
         for _ in range(uses):
             game = torch.randint(games, (batch, 1), device=device)
             first = torch.randint(frames - length + 1, (batch, 1), device=device)
@@ -91,3 +94,29 @@ def play_on(
     world.reset_latents(clip.latents[:, :opening], keys[:, :opening], prompts, seed)
     dreamt = [world.step(held) for held in keys[:, opening:].swapaxes(0, 1)]
     return torch.cat([clip.latents[:, :opening], torch.stack(dreamt, 1)], 1)
+
+
+@torch.no_grad()
+def sharpness_by_age(
+    autoencoder: Autoencoder,
+    grid: tuple[int, int],
+    real: Tensor,
+    dreamt: Tensor,
+    opening: int,
+    games: int = 16,
+    near: int = 4,
+) -> dict[str, Tensor]:
+    """Sharpness of dreams [b, f, n, c] over that of the autoencoded truth, 1, 4, 16, ... frames in.
+
+    Over some games and a few frames each: enough to see dreams blur or boil while they are learnt.
+    """
+
+    def sharpness(latents: Tensor) -> Tensor:
+        frames = autoencoder.decode(latents[:games].flatten(0, 1), grid).float()
+        return frames.diff(dim=-1).abs().mean() + frames.diff(dim=-2).abs().mean()
+
+    ages = [4**i for i in range(8) if 4**i <= real.shape[1] - opening]
+    spans = {
+        age: slice(min(opening + age - 1, real.shape[1] - near), opening + age - 1 + near) for age in ages
+    }
+    return {f"sharp{age}": sharpness(dreamt[:, at]) / sharpness(real[:, at]) for age, at in spans.items()}

@@ -2,7 +2,8 @@
 
 A history token of frame i attends to history up to frame i. A noisy token of frame i attends to the
 history before frame i and to its own noisy frame. So every frame of a clip is trained at once under
-exactly the attention it has in play.
+exactly the attention it has in play. Several candidates for the same frames lie side by side after
+one history and know nothing of each other.
 """
 
 import torch
@@ -16,20 +17,24 @@ from ..denoiser import Denoiser, Prompt
 
 
 class TwoStream:
-    """Attention over `history` clean frames of `tokens` each, then noisy versions of the last `noisy`."""
+    """Attention over `history` clean frames of `tokens` each, then candidates for the last `noisy` frames.
 
-    def __init__(self, tokens: int, history: int, noisy: int, device: torch.device) -> None:
-        self.history, self.noisy = history, noisy
+    Without a history each of these frames is alone.
+    """
+
+    def __init__(
+        self, tokens: int, history: int, noisy: int, device: torch.device, candidates: int = 1
+    ) -> None:
+        self.history, self.noisy, self.candidates = history, noisy, candidates
         clean, first = history * tokens, history - noisy
 
         def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            q_noisy, k_noisy = q >= clean, k >= clean
-            q_frame = torch.where(q_noisy, (q - clean) // tokens + first, q // tokens)
-            k_frame = torch.where(k_noisy, (k - clean) // tokens + first, k // tokens)
-            to_clean = ~k_noisy & torch.where(q_noisy, k_frame < q_frame, k_frame <= q_frame)
-            return to_clean | (q_noisy & k_noisy & (k_frame == q_frame))
+            q_frame, k_frame = q // tokens, k // tokens  # where they lie in the sequence
+            same = q_frame == k_frame
+            when = torch.where(q >= clean, (q_frame - history) % noisy + first, q_frame)
+            return same | ((k < clean) & (k_frame < when))
 
-        length = (history + noisy) * tokens
+        length = (history + candidates * noisy) * tokens
         if device.type == "cuda":
             self.mask = create_block_mask(visible, None, None, length, length, device=device)
         else:
@@ -55,23 +60,28 @@ class TwoStream:
         controls: list[Tensor],
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """What the network says of the dreamt frames [b, noisy, n, c].
+        """What the network says of the dreamt frames [b, candidates * noisy, n, c].
 
         history, dream  frames [b, f, n, c] and their levels [b, f]
-        keys, times     of the history frames [b, f, 9], [b, f]
-        controls        of the history frames, from `Denoiser.control`
+        keys, times     of the whole clip [b, f, 9], [b, f], which ends with the dreamt frames
+        controls        of the whole clip, from `Denoiser.control`
         seen            takes the features of each block, of all frames of both streams
         """
-        twice = [torch.cat([x, x[:, -self.noisy :]], 1) for x in (keys, times, *controls)]
-        both_keys, both_times, *both_controls = twice
+        along = [self._along(x) for x in (keys, times, *controls)]
+        all_keys, all_times, *all_controls = along
         frames = torch.cat([history[0], dream[0]], 1)
         levels = torch.cat([history[1], dream[1]], 1)
-        seen_by = torch.arange(1, self.history + 1, device=levels.device)[None]
-        span = torch.cat([seen_by, seen_by[:, -self.noisy :]], 1)
-        angles = network.rope.angles(network.positions(both_times)).float()
+        last = torch.arange(1, self.noisy + 1, device=levels.device) + self.history - self.noisy
+        span = torch.cat([torch.arange(1, self.history + 1, device=levels.device), *[last] * self.candidates])
+        angles = network.rope.angles(network.positions(all_times)).float()
         reads = [self.read] * len(network.blocks)
-        out = network(frames, levels, both_keys, angles, prompt, reads, both_controls, span=span, seen=seen)
+        span = span.clamp_min(1)[None]
+        out = network(frames, levels, all_keys, angles, prompt, reads, all_controls, span=span, seen=seen)
         return out[:, self.history :].float()
+
+    def _along(self, x: Tensor) -> Tensor:
+        """What belongs to the frames of a clip [b, f, ...], for all frames of the sequence."""
+        return torch.cat([x[:, : self.history], *[x[:, -self.noisy :]] * self.candidates], 1)
 
 
 def compile_network(network: Denoiser) -> None:
