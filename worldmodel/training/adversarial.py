@@ -124,7 +124,7 @@ Layouts = Callable[[bool, int], TwoStream]
 
 
 def layouts(network: Denoiser, length: int, noisy: int, device: torch.device) -> Layouts:
-    """Clips of `length` frames, with or without their history and with so many candidates: laid out once each."""
+    """How clips of `length` frames lie: with their history or without, with so many candidates for the last."""
 
     @cache
     def layout(history: bool, candidates: int) -> TwoStream:
