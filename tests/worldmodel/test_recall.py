@@ -9,11 +9,13 @@ from torch.testing import assert_close
 from fastar import AnnSA, Dense, method
 from worldmodel.evaluation.clips import Clips
 from worldmodel.evaluation.fidelity import fidelity
+from worldmodel.evaluation.merging import Reading, merging
 from worldmodel.evaluation.oracle import TopK
 from worldmodel.evaluation.recall import (
     Probabilities,
     TrackedTempCache,
     TrackedWindow,
+    overlap,
     recall,
     tracked,
 )
@@ -250,3 +252,36 @@ def test_fidelity_is_the_mean_of_frames():
     assert row["ssim"] < 1
     with pytest.raises(ValueError):
         fidelity(dense[:4], dense)
+
+
+# ---- merging, as the paper does it
+
+
+@pytest.mark.parametrize("options", [{}, {"represent": "mean"}, {"represent": "medoid"}], ids=str)
+def test_a_token_is_found_in_its_group(tape, options):
+    """As many tokens in each group as it counts; what is read of all tokens adds up to one."""
+    memory = Reading(LAYERS, tape.rope, threshold=0.6, match="key", **options)
+    for layer, _, expected, _ in questions(tape, memory):
+        counts, group, read = memory.counts[layer], memory.group[layer], memory.read[layer]
+        assert group.shape[1] == memory.seen[layer] and (counts > 1).any()
+        held = torch.zeros_like(counts).scatter_add_(1, group, torch.ones(group.shape, dtype=counts.dtype))
+        assert_close(held, counts)
+        assert read.shape == expected.shape
+        assert_close(read.sum(-1), torch.ones_like(read[..., 0]))
+
+
+def test_nothing_merged_reads_as_dense_attention_does(tape):
+    memory = Reading(LAYERS, tape.rope, threshold=1.5, match="key")
+    for layer, _, expected, _ in questions(tape, memory):
+        assert_close(memory.read[layer], expected)
+        assert overlap(expected, memory.read[layer]) == pytest.approx(1, abs=1e-5)
+
+
+def test_more_merging_overlaps_less(tape):
+    settings = {str(x): {"threshold": x, "match": "key"} for x in (1.5, 0.7, 0.0)}
+    rows = list(merging([tape], settings))
+    assert [row["setting"] for row in rows] == list(settings)
+    assert rows[0]["density"] == 1 and rows[0]["least"] == pytest.approx(1, abs=1e-5)
+    for column in ("density", "overlap"):
+        values = [row[column] for row in rows]
+        assert values == sorted(values, reverse=True) and values[0] > values[-1]

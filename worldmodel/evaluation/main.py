@@ -24,12 +24,15 @@ from .clips import dream, held_out
 from .conditioning import ablation, turning
 from .explained import explained
 from .fidelity import fidelity, rounding
+from .merging import merging
 from .pace import in_turns, pace
 from .quality import quality, sheet
 from .table import compare
 from .tape import record
 
-PARTS = ("quality", "explained", "table", "fidelity", "conditioning", "pace", "history", "returns")
+PARTS = (
+    "quality", "explained", "table", "merging", "fidelity", "conditioning", "pace", "history", "returns"
+)  # fmt: skip
 
 
 class Evaluation:
@@ -78,6 +81,13 @@ class Evaluation:
         clips, world = held_out(self.data, games, frames), self.world("dense")
         for row in compare((record(world, clips.game(i), start=start) for i in range(games)), budgets):
             self.add("table", row)
+
+    def merging(self, settings: dict[str, Any], games: int, frames: int, start: int) -> None:
+        """The paper's ablations of TempCache, on this model."""
+        clips, world = held_out(self.data, games, frames), self.world("dense")
+        tapes = (record(world, clips.game(i), start=start) for i in range(games))
+        for row in merging(tapes, settings):
+            self.add("merging", row)
 
     def fidelity(self, memories: list[str], games: int, frames: int) -> None:
         """Free-running dreams against dense attention's, beside what rounding alone does to that."""

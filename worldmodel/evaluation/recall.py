@@ -143,7 +143,16 @@ class TrackedTempCache(TrackedWindow, TempCache):
 
 
 class TrackedPaper(Tracked, TempCachePaper):
-    """Evicts nothing: whatever it merges, its recall is 1 by definition. Its error shows elsewhere."""
+    """Evicts nothing: whatever it merges, its recall is 1 by definition. Its error shows elsewhere.
+
+    Follows every token from group to group, for `overlap`.
+    """
+
+    _state = (*TempCachePaper._state, "group")
+
+    def reset(self) -> None:
+        super().reset()
+        self.group: list[Tensor] = [torch.empty(0)] * self.layers  # the slot of each token [b, seen]
 
     def kept(self, layer: int) -> Tensor:
         if self.pattern is not None:
@@ -151,6 +160,44 @@ class TrackedPaper(Tracked, TempCachePaper):
                 "Which tokens a pattern leaves out of a tempcache_paper memory is not known; use tempcache."
             )
         return torch.ones(1, 1, 1, self.seen[layer], dtype=torch.bool, device=self._asked(layer).device)
+
+    def probabilities(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        """What it reads of each token seen and of the present [b, h, n, seen + n], alike in a group."""
+        assert past.bias is not None
+        weight = (logits(q.float(), past.keys.float()) + past.bias.float()[:, :, None]).softmax(-1)
+        b, h, n, _ = weight.shape
+        group, present = self.group[layer], past.keys.shape[2] - self.lengths[layer]
+        each = (weight / past.bias.float().exp()[:, :, None]).nan_to_num(0.0)
+        old = each.gather(3, group[:, None, None].expand(b, h, n, -1))
+        return torch.cat([old, weight[..., weight.shape[-1] - present :]], -1)
+
+    def _admit(self, layer: int, keys: Tensor) -> None:
+        super()._admit(layer, keys)
+        fresh = torch.arange(keys.shape[2], device=keys.device) + self.lengths[layer]
+        known, fresh = self.group[layer], fresh.expand(len(keys), -1)
+        self.group[layer] = torch.cat([known, fresh], 1) if known.numel() else fresh
+
+    def _represent(
+        self, layer: int, keys: Tensor, group: Tensor, leads: Tensor, total: Tensor, fresh: slice
+    ) -> None:
+        super()._represent(layer, keys, group, leads, total, fresh)
+        slots, known = torch.arange(fresh.stop, device=keys.device).repeat(len(keys), 1), self.group[layer]
+        moved = slots.scatter(1, torch.where(leads, group, slots[:, fresh]), slots[:, fresh])
+        joined = moved.gather(1, group)  # where the group that a token joins is now
+        newest = torch.where(total > 0, known[:, -group.shape[1] :], joined)
+        self.group[layer] = torch.cat([moved.gather(1, known[:, : -group.shape[1]]), newest], 1)
+
+    def _compact(self, layer: int) -> None:
+        before = self.counts[layer]
+        super()._compact(layer)
+        if self.counts[layer].shape[1] < before.shape[1]:
+            place = (before > 0).cumsum(1) - 1
+            self.group[layer] = place.gather(1, self.group[layer])
+
+
+def overlap(a: Tensor, b: Tensor) -> float:
+    """The probability that two ways of reading the same tokens have in common: 1 - total variation."""
+    return float(torch.minimum(a, b).sum(-1).mean())
 
 
 TRACKED: dict[str, type[Any]] = {

@@ -124,7 +124,7 @@ Layouts = Callable[[bool, int], TwoStream]
 
 
 def layouts(network: Denoiser, length: int, noisy: int, device: torch.device) -> Layouts:
-    """How clips of `length` frames lie: with their history or without, with so many candidates for the last."""
+    """How clips of `length` frames lie, with their history or without, with so many candidates."""
 
     @cache
     def layout(history: bool, candidates: int) -> TwoStream:

@@ -46,7 +46,7 @@ class Critic(nn.Module):
             x.requires_grad_(on)
 
     def forward(self, seen: list[Tensor], judged: int) -> Tensor:
-        """Verdicts [b, judged, verdicts] on the last frames, by what each block made of all [b, f, n, width]."""
+        """Verdicts [b, judged, verdicts] on the last frames; `seen` as the denoiser fills it."""
         verdicts = torch.cat(
             [head(x[:, -judged:]) for head, x in zip(self.heads, seen[-len(self.heads) :], strict=True)], -1
         ).float()
