@@ -37,6 +37,14 @@ class Weights:
     denoiser: Denoiser
     vocabulary: Vocabulary
     manifest: dict[str, Any]
+    folder: Path
+
+    def suit(self, kind: str, options: dict[str, Any]) -> None:
+        """Keep beside the weights what options of a kind of memory suit them."""
+        self.manifest.setdefault("suits", {})[kind] = options
+        fresh = (self.folder / MANIFEST).with_suffix(".new")
+        fresh.write_text(json.dumps(self.manifest, indent=1))
+        fresh.replace(self.folder / MANIFEST)
 
     @property
     def hash(self) -> str:
@@ -103,7 +111,7 @@ def load_weights(folder: Path) -> Weights:
         raise WeightsError(
             f"The shards in {folder} do not fit the networks its manifest describes: {error}"
         ) from None
-    return Weights(autoencoder.eval(), denoiser.eval(), Vocabulary(manifest["vocabulary"]), manifest)
+    return Weights(autoencoder.eval(), denoiser.eval(), Vocabulary(manifest["vocabulary"]), manifest, folder)
 
 
 def quantised(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ def load_world(
     if str(steps) not in schedules:
         raise ValueError(f"These weights dream in {' or '.join(schedules)} steps a frame, not in {steps}.")
     try:
-        chosen = method(**memories[memory])
+        chosen = method(**suited(memories[memory], weights.manifest))
         chosen.cache(len(weights.denoiser.blocks), weights.denoiser.rope)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The settings of memory {memory} do not fit it: {error}") from None
@@ -48,3 +48,9 @@ def load_world(
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
     )
+
+
+def suited(axes: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
+    """The axes of a method, with what was measured to suit the weights where nothing else is asked for."""
+    cache = axes["cache"]
+    return {**axes, "cache": {**manifest.get("suits", {}).get(cache["kind"], {}), **cache}}

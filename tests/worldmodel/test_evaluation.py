@@ -8,15 +8,18 @@ from omegaconf import OmegaConf
 from rooms import AWAY, HOME, path, play
 from tiny import AUTOENCODER, DENOISER, VOCABULARY, autoencoder, denoiser
 
-from worldmodel.checkpoint import save_weights
+from worldmodel.checkpoint import load_weights, save_weights
 from worldmodel.evaluation import clips
 from worldmodel.evaluation.main import PARTS, evaluate
+from worldmodel.load import load_world, suited
 
 SHIPPED = OmegaConf.load(Path(__file__).parents[2] / "configs/eval.yaml")
 SMALL = {
     "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
     "returns": {"games": 2, "past": 200, "dreamt": 5},
     "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27},
+    "merging": {"games": 1, "frames": 30, "start": 27},
+    "calibrate": {"grid": [0.5, 0.99], "gap": 4, "games": 1, "frames": 30, "start": 20, "save": True},
     "fidelity": {"games": 2, "frames": 6},
 }
 
@@ -73,6 +76,28 @@ def test_table_has_every_rival_at_every_budget(data, untold):
     assert rows[0]["density"] == rows[0]["recall"] == 1 and rows[0]["explained"] == pytest.approx(1)
 
 
+def test_merging_is_a_table_of_the_settings(data, untold):
+    rows = run(data, "merging")["merging"]
+    assert [row["setting"] for row in rows] == list(SHIPPED.merging.settings)
+    assert all(0 < row["overlap"] <= 1 and 0 < row["density"] <= 1 for row in rows)
+
+
+def test_what_suits_the_weights_is_kept_beside_them(data, untold):
+    """And used wherever the settings do not say otherwise."""
+    rows = run(data, "calibrate")["calibrate"]
+    found = [row["threshold"] for row in rows]
+    assert set(found) <= {0.5, 0.99} and all(row["explained"] <= 1 for row in rows)
+    weights = load_weights(data / "weights")
+    assert weights.manifest["suits"] == {"tempcache": {"threshold": found}}
+    axes = {"cache": {"kind": "tempcache", "far": 12}}
+    assert suited(axes, weights.manifest)["cache"] == {**axes["cache"], "threshold": found}
+    said = {"cache": {"kind": "tempcache", "threshold": 0.7}}
+    assert suited(said, weights.manifest) == said
+    assert suited({"cache": {"kind": "dense"}}, weights.manifest) == {"cache": {"kind": "dense"}}
+    world = load_world(weights, "tempcache", {"tempcache": axes})
+    assert world.memory.thresholds == found
+
+
 def test_fidelity_is_held_against_the_noise_floor(data, untold):
     rows = run(data, "fidelity")["fidelity"]
     assert [row["memory"] for row in rows] == ["dense, float64", "window_sink", "tempcache", "fast-ar"]
@@ -82,7 +107,7 @@ def test_fidelity_is_held_against_the_noise_floor(data, untold):
 
 
 def test_every_part_has_its_settings():
-    assert set(PARTS) == set(SHIPPED.parts)
+    assert set(PARTS) == {"calibrate", *SHIPPED.parts}
     assert all(part in SHIPPED for part in PARTS)
     with pytest.raises(ValueError, match="No such part: memory"):
         evaluate("", "", "", ["memory"], {})

@@ -15,11 +15,12 @@ from fastar import WindowSink, method
 from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
-from ..load import load_world
+from ..load import load_world, suited
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
 from . import history, returns
+from .calibrate import bounded, calibrate
 from .clips import dream, held_out
 from .conditioning import ablation, turning
 from .explained import explained
@@ -31,7 +32,8 @@ from .table import compare
 from .tape import record
 
 PARTS = (
-    "quality", "explained", "table", "merging", "fidelity", "conditioning", "pace", "history", "returns"
+    "calibrate", "quality", "explained", "table", "merging", "fidelity", "conditioning", "pace", "history",
+    "returns",
 )  # fmt: skip
 
 
@@ -67,6 +69,36 @@ class Evaluation:
                 self.add("quality", {"memory": memory, "steps": count, **row})
                 picture = sheet(clips, dreamt, sorted({1, *likeness, *crispness}))
                 Image.fromarray(picture).save(self.out / f"sheet-{memory}-{count}.png")
+
+    def calibrate(
+        self,
+        memory: str,
+        grid: list[float],
+        target: float,
+        gap: int,
+        games: int,
+        frames: int,
+        start: int,
+        save: bool,
+    ) -> None:
+        """The threshold that suits each layer, kept beside the weights if asked to."""
+        clips, world = held_out(self.data, games, frames), self.world("dense")
+        tapes = [record(world, clips.game(i), start=start) for i in range(games)]
+        axes = self.memories[memory]
+
+        def make(threshold: float | list[float]) -> MakeMemory:
+            return method(**{**axes, "cache": {**axes["cache"], "threshold": threshold}}).cache
+
+        suits, bound = calibrate(tapes, make, grid), bounded(tapes[0], target, gap)
+        both = {"measured": suits.thresholds, "bound": bound}
+        share = explained(tapes, {name: make(limits) for name, limits in both.items()})
+        for layer, (limit, least) in enumerate(zip(suits.thresholds, bound, strict=True)):
+            row = {"threshold": limit, "explained": share["measured"][layer]}
+            self.add(
+                "calibrate", {"layer": layer, **row, "bound": least, "bound explained": share["bound"][layer]}
+            )
+        if save:
+            self.weights.suit(axes["cache"]["kind"], {"threshold": suits.thresholds})
 
     def explained(self, memories: list[str], games: int, frames: int, start: int) -> None:
         """Explained output per layer, once the far memory is full."""
@@ -168,7 +200,7 @@ class Evaluation:
         return makers
 
     def maker(self, memory: str) -> MakeMemory:
-        return method(**self.memories[memory]).cache
+        return method(**suited(self.memories[memory], self.weights.manifest)).cache
 
     def add(self, part: str, row: dict[str, Any]) -> None:
         """Print a row, and write all that was found so far."""
