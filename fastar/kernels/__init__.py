@@ -72,7 +72,7 @@ def splits(programs: int, steps: int, slots: int, numbers: int) -> int:
     """Parts into which programs of `steps` tiles each should be split to end soonest on `slots` places.
 
     A step counts a microsecond and a program 3 more. A second launch that merges `numbers` of fp32 a part
-    takes 4, and reads and writes 4 MB a microsecond. To be confirmed on the device.
+    takes 4, and reads and writes 4 MB a microsecond.
     """
 
     def microseconds(parts: int) -> float:

@@ -5,8 +5,7 @@ which keys a tile of queries reads. Attention over disjoint sets of keys is join
 
 The kernel is online softmax over tiles of keys (FlashAttention-2, arXiv 2307.08691). The keys may be split
 among programs and merged (Flash-Decoding): for few queries, to use the whole GPU at all; for many, so that
-the last wave of programs is not half empty. Where memory allows it tiles come through TMA, and one warp
-loads while the others compute.
+the last wave of programs is not half empty. Where memory allows it tiles come through TMA.
 """
 
 # pyright: reportInvalidTypeForm=false
@@ -85,7 +84,6 @@ class Tiles:
     warps, stages  of Triton: how many compute a tile, and how many tiles are on their way
     resident       programs that share a multiprocessor, as the choice of splits should assume
     tma            tiles come through TMA instead of masked loads
-    specialize     one warp loads for two groups of `warps`, which compute 64 queries each; needs tma
     held           the queries stay in registers instead of shared memory; needs tma
     registers      most a thread may use
     """
@@ -96,39 +94,30 @@ class Tiles:
     stages: int
     resident: int = 1
     tma: bool = False
-    specialize: bool = False
     held: bool = False
     registers: int | None = None
 
 
-# By kind and head width: the cut for masked loads, and the one for TMA. To be confirmed on the device. Those
-# for TMA neither spill registers nor serialise matrix products, as Triton 3.6 compiles them for sm_90.
+# By kind and head width: the cut for masked loads, and the one for TMA. The fastest of those measured on an
+# H200 (Triton 3.6); letting one warp load for the others (warp_specialize) gave wrong results there.
 TILES = {
-    ("few", 64): (Tiles(128, 64, 8, 4, resident=2, registers=128),) * 2,
+    ("few", 64): (Tiles(64, 128, 4, 3, resident=2),) * 2,
     ("few", 128): (Tiles(128, 64, 8, 3),) * 2,
-    ("many", 64): (
-        Tiles(128, 64, 8, 3, resident=2, registers=128),
-        Tiles(128, 128, 4, 3, tma=True, specialize=True),
-    ),
-    ("many", 128): (Tiles(128, 64, 8, 3), Tiles(128, 128, 4, 2, tma=True, specialize=True)),
+    ("many", 64): (Tiles(128, 64, 8, 3, resident=2, registers=128), Tiles(128, 128, 8, 3, tma=True)),
+    ("many", 128): (Tiles(128, 128, 8, 3), Tiles(128, 128, 8, 3, tma=True)),
     ("64x64", 64): (
         Tiles(64, 64, 4, 3, resident=3),
         Tiles(64, 64, 4, 3, resident=3, tma=True, held=True),
     ),
     ("64x64", 128): (
         Tiles(64, 64, 4, 2, resident=2),
-        Tiles(64, 64, 4, 3, resident=2, tma=True, held=True),
+        Tiles(64, 64, 4, 2, resident=3, tma=True, held=True, registers=168),
     ),
-    ("128x64", 64): (
-        Tiles(128, 64, 8, 3, resident=2, registers=128),
-        Tiles(128, 64, 4, 4, tma=True, specialize=True),
-    ),
-    ("128x64", 128): (Tiles(128, 64, 8, 3), Tiles(128, 64, 4, 4, tma=True, specialize=True)),
     ("128x128", 64): (
         Tiles(128, 64, 8, 3, resident=2, registers=128),
-        Tiles(128, 128, 4, 3, tma=True, specialize=True),
+        Tiles(128, 128, 8, 2, tma=True, held=True),
     ),
-    ("128x128", 128): (Tiles(128, 64, 8, 3), Tiles(128, 128, 4, 2, tma=True, specialize=True)),
+    ("128x128", 128): (Tiles(128, 64, 8, 3), Tiles(128, 128, 8, 2, tma=True, held=True)),
     ("fp32", 64): (Tiles(32, 32, 4, 1),) * 2,
     ("fp32", 128): (Tiles(32, 32, 4, 1),) * 2,
 }
@@ -219,9 +208,7 @@ def _kind(q: Tensor, blocks: BlockLists | None) -> str:
         return "fp32"
     if blocks is None:
         return "few" if q.shape[2] <= 256 else "many"
-    if blocks.rows < 128:
-        return "64x64"
-    return "128x64" if blocks.columns < 128 else "128x128"
+    return "64x64" if min(blocks.rows, blocks.columns) < 128 else "128x128"
 
 
 def _row(bias: Tensor | None, q: Tensor, m: int, unit: int) -> Tensor | None:
@@ -265,7 +252,7 @@ def _launch(
             WIDTH=d, QUERIES=tiles.queries, KEYS=tiles.keys, STAGES=tiles.stages,
             ROWS=blocks.rows if blocks else 0, COLUMNS=blocks.columns if blocks else 0,
             BIASED=biased, GUARDED=biased and not finite, RAGGED=blocks is None or m % blocks.columns > 0,
-            TMA=tiles.tma, SPECIALIZE=tiles.specialize, HELD=tiles.held,
+            TMA=tiles.tma, HELD=tiles.held,
             PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
             num_warps=tiles.warps, num_stages=tiles.stages, maxnreg=tiles.registers,
         )  # fmt: skip
@@ -281,8 +268,7 @@ def _attend(
     row_tiles, capacity, span, scale,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIASED: tl.constexpr, GUARDED: tl.constexpr,
-    RAGGED: tl.constexpr, TMA: tl.constexpr, SPECIALIZE: tl.constexpr, HELD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    RAGGED: tl.constexpr, TMA: tl.constexpr, HELD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head over one part of the keys."""
     tile, part, head = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -309,7 +295,6 @@ def _attend(
     top = tl.full([QUERIES], -1e38, tl.float32)  # finite, so that -inf - top is never NaN
     total = tl.zeros([QUERIES], tl.float32)
     if TMA:
-        # One loop, with the ragged end in the bias: Triton cannot yet specialise the warps of two.
         queries = tl.make_tensor_descriptor(q, [n, WIDTH], [qn, 1], [QUERIES, WIDTH]).load(
             [tile * QUERIES, 0]
         )
@@ -322,16 +307,12 @@ def _attend(
             unit: tl.constexpr = COLUMNS if COLUMNS else KEYS
             bias_tiles = tl.make_tensor_descriptor(bias, [tl.cdiv(m, unit) * unit], [1], [KEYS])
         coming = _start(index, first, capacity, COLUMNS, KEYS)
-        end = last
-        if not SPECIALIZE:  # a loop that may be skipped makes ptxas wait for every matrix product by itself
-            end = tl.maximum(last, first + 1)
-            tl.assume(first < end)
-        for step in tl.range(first, end, num_stages=STAGES, warp_specialize=SPECIALIZE):
-            if SPECIALIZE:
-                start = _start(index, step, capacity, COLUMNS, KEYS)
-            else:
-                start = coming
-                coming = _start(index, step + 1, capacity, COLUMNS, KEYS)
+        # A loop that may be skipped makes ptxas wait for every matrix product by itself.
+        end = tl.maximum(last, first + 1)
+        tl.assume(first < end)
+        for step in tl.range(first, end, num_stages=STAGES):
+            start = coming
+            coming = _start(index, step + 1, capacity, COLUMNS, KEYS)
             penalty = bias_tiles.load([start]) if BIASED else lane
             keys = key_tiles.load([start, 0])
             values = value_tiles.load([start, 0])
