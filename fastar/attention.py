@@ -53,14 +53,12 @@ def _on_gpu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """By what was fastest on an H200 (Triton 3.6, torch 2.11); 12 heads of 128, or 6 of 64 with few queries.
 
     With a bias our kernel: 4,680 queries over 32,760 keys 2.0 ms, cuDNN 2.7, efficient 8.3; 70 over 4,480
-    .010 ms, efficient .24. Without one, many queries: cuDNN 1.7 ms, ours 1.9; few: ours .010 ms,
-    FlashAttention-2 .015, cuDNN .043, but launched one by one FlashAttention-2 takes half of our time.
+    .010 ms, efficient .24. Without one, many queries: cuDNN 1.7 ms, ours 1.9; few: FlashAttention-2
+    .015 ms, cuDNN .043, and ours .010 but for launching it, which takes twice as long.
     """
-    few = q.shape[2] <= FEW
-    at_once = few and torch.cuda.is_current_stream_capturing()
-    if triton is not None and q.shape[-1] in (64, 128) and (bias is not None or at_once):
+    if triton is not None and q.shape[-1] in (64, 128) and bias is not None:
         return flash(q, k, v, bias, finite=True)[0]
-    with sdpa_kernel(STOCK[few], set_priority=True):
+    with sdpa_kernel(STOCK[q.shape[2] <= FEW], set_priority=True):
         return _fused(q, k, v, bias)
 
 

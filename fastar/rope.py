@@ -35,12 +35,16 @@ class AxialRope:
         self.width = sum(widths)
         self._rates = torch.zeros(3, self.width // 2, dtype=torch.float64)
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
+        self._on: dict[torch.device, Tensor] = {}
         self._tables: deque = deque(maxlen=8)
 
     def angles(self, where: Tensor) -> Tensor:
         """Positions [..., n, 3] to angles in radians [..., n, d/2]."""
-        precision = torch.float32 if where.device.type == "mps" else torch.float64
-        return where.to(precision) @ self._rates.to(where.device, precision)
+        rates = self._on.get(where.device)
+        if rates is None:  # once a device: what a CUDA graph records may not copy from the host
+            precision = torch.float32 if where.device.type == "mps" else torch.float64
+            rates = self._on[where.device] = self._rates.to(where.device, precision)
+        return where.to(rates.dtype) @ rates
 
     def __call__(self, x: Tensor, where: Tensor) -> Tensor:
         if not x.shape[-2]:
