@@ -21,7 +21,7 @@ from worldmodel.training import flow
 from worldmodel.training.adversarial import Scene, layouts
 from worldmodel.training.critic import Critic
 from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
-from worldmodel.training.loop import Average, Run, rate
+from worldmodel.training.loop import Average, Run, muon, rate, update
 from worldmodel.training.main import train
 from worldmodel.training.rollout import rollouts, sharpness_by_age
 from worldmodel.training.twostream import TwoStream
@@ -368,6 +368,21 @@ def test_the_average_is_short_at_first_and_long_later():
     assert torch.equal(again.module.weight, average.module.weight) and again.count == 3002
 
 
+def test_muon_steps_are_orthogonal_and_as_large_as_those_of_adamw():
+    """Matrices inside move by a matrix with equal singular values; everything else as AdamW has it."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    before = [x.detach().clone() for x in module.parameters()]
+    learn = muon(module, module[0], 0.01, betas=(0.9, 0.95), decay=0.0)
+    update(learn, module(torch.randn(64, 8)).square().sum(), 0.01)
+    inner, bias, outer, _ = (x.detach() - y for x, y in zip(module.parameters(), before, strict=True))
+    sizes = torch.linalg.svdvals(inner)
+    assert sizes.max() < 3 * sizes.min()  # five rounds of Newton-Schulz come that near
+    assert inner.square().mean().sqrt() == pytest.approx(0.2 * 0.01, rel=0.3)
+    for adam in (bias, outer):
+        assert_close(adam.abs(), torch.full_like(adam, 0.01), rtol=0.01, atol=0)
+
+
 def test_a_run_needs_one_end(tmp_path):
     for ends in ({}, {"minutes": 1.0, "steps": 5}):
         with pytest.raises(ValueError, match="needs either minutes or steps, got minutes="):
@@ -505,10 +520,11 @@ def test_a_network_may_go_on_with_parts_that_add_nothing_at_first(data, tmp_path
         train(**other)
 
 
-def test_a_run_that_was_stopped_goes_on(data, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_a_run_that_was_stopped_goes_on(data, trained, tmp_path, monkeypatch, orthogonal):
     """Stopped in the fifth step after a checkpoint in the fourth: only what came after it is done again."""
     settings = config(data, tmp_path, start_from=str(trained / "weights"), stages=["flow"])
-    settings["flow"] |= {"log_every": 1}
+    settings["flow"] |= {"log_every": 1, "orthogonal": orthogonal}
     degrade, calls = flow.degrade, iter(range(100))
 
     def stop(*arguments):

@@ -20,7 +20,7 @@ from ..autoencoder import Autoencoder
 from ..denoiser import Denoiser
 from ..diffusion import context_levels, noised, training_levels
 from .latents import Batch, Library
-from .loop import Average, Run, adamw, rank, rate, update
+from .loop import Average, Run, adamw, muon, rank, rate, update
 from .twostream import TwoStream, compile_network
 
 
@@ -40,14 +40,16 @@ def train_flow(
     lr: float = 1e-3,
     warmup: int = 500,
     degraded: int = 2,
+    orthogonal: bool = False,
     log_every: int = 100,
     save_every: int = 2000,
 ) -> Denoiser:
-    """Train the network in place of its own; returns its averaged weights."""
+    """Train the network in place of its own; returns its averaged weights. `orthogonal` is for Muon."""
     device = library.latents.device
     run = Run(folder, "flow", minutes=minutes, steps=steps)
     average = Average(network, 0.999)
-    learn = adamw(network, lr, betas=(0.9, 0.95), decay=0.02)
+    how: Any = dict(betas=(0.9, 0.95), decay=0.02)
+    learn = muon(network, network.blocks, lr, **how) if orthogonal else adamw(network, lr, **how)
     run.resume(network=network, average=average, learn=learn)
     streams = TwoStream(network.grid[0] * network.grid[1], far + recent, recent, device)
     if device.type == "cuda":

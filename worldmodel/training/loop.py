@@ -126,7 +126,49 @@ def adamw(module: nn.Module, lr: float, *, betas: tuple[float, float], decay: fl
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=matrices[0].is_cuda)
 
 
-def update(optimizer: torch.optim.Optimizer, loss: Tensor, lr: float, clip: float = 1.0) -> Tensor:
+class Together:
+    """Several optimizers that step as one."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = optimizers
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for optimizer, known in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(known)
+
+
+def muon(
+    module: nn.Module, inner: nn.Module, lr: float, *, betas: tuple[float, float], decay: float
+) -> Together:
+    """Muon (orthogonalised momentum, arXiv 2502.16982) for the matrices of `inner`, AdamW for all else.
+
+    Its steps are as large as AdamW's, so one rate suits both.
+    """
+    matrices = [p for p in inner.parameters() if p.ndim == 2]
+    known = {id(p) for p in matrices}
+    others = [p for p in module.parameters() if id(p) not in known]
+    return Together(
+        torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=lr, betas=betas, weight_decay=0.0, fused=others[0].is_cuda),
+    )
+
+
+def update(optimizer: torch.optim.Optimizer | Together, loss: Tensor, lr: float, clip: float = 1.0) -> Tensor:
     """One step of gradient descent over all processes. Returns the gradient's norm."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for group in optimizer.param_groups:
