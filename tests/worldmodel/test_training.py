@@ -18,7 +18,7 @@ from worldmodel.doom.captions import choose
 from worldmodel.doom.engine import STOCK
 from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
 from worldmodel.training import flow
-from worldmodel.training.adversarial import Scene, layouts
+from worldmodel.training.adversarial import Scene, beyond, layouts
 from worldmodel.training.critic import Critic
 from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
 from worldmodel.training.loop import Average, Run, muon, rate, update
@@ -317,6 +317,15 @@ def test_what_a_critic_learns_with(frozen, deep, local, verdicts):
         assert any(name.startswith("network.") for name in learns) == (learning and not frozen)
         assert all(x.grad is not None for x in network.blocks.parameters())
     assert len(critic.heads) == (2 if deep else 1)
+
+
+@pytest.mark.parametrize("times", [0.0, 1.0, 1.3])
+def test_beyond_lies_on_the_line_through_both(times):
+    start, end = denoiser(0), denoiser(1)
+    there = beyond(start, end, times)
+    for x, a, b in zip(*(net.parameters() for net in (there, start, end)), strict=True):
+        assert_close(x, a + times * (b - a))
+    assert beyond(start, end, 1.0) is not end
 
 
 def test_sharpness_is_told_beside_the_truth():

@@ -8,6 +8,7 @@ of its frames are the student's dreams of them, and in a third it comes from a g
 been dreaming on its own.
 """
 
+import copy
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -59,10 +60,11 @@ def train_adversarial(
     penalty: float = 10.0,
     truth: float = 0.25,
     history_level: float = 0.15,
+    overshoot: float = 1.0,
     log_every: int = 50,
     save_every: int = 400,
 ) -> Denoiser:
-    """Post-train the network; returns its averaged weights.
+    """Post-train the network; returns its averaged weights, `overshoot` times as far from where they began.
 
     The critic alone learns for `warmup` steps, then the student's rate rises for `rise` steps: a critic that
     is fooled at once forgets what it knew. `critic` are the arguments of `Critic`; it is shown frames at
@@ -70,6 +72,7 @@ def train_adversarial(
     """
     device = library.latents.device
     run = Run(folder, "adversarial", minutes=minutes, steps=steps)
+    start = copy.deepcopy(network)
     judge = Critic(network, **critic or {}).to(device)
     average = Average(network, 0.995)
     learn = adamw(network, lr, betas=(0.3, 0.95), decay=0.0)
@@ -117,7 +120,16 @@ def train_adversarial(
         if run.step % save_every == save_every - 1:
             run.save(**parts)
     run.save(**parts)
-    return average.module
+    return beyond(start, average.module, overshoot)
+
+
+def beyond(start: Denoiser, end: Denoiser, times: float) -> Denoiser:
+    """The network `times` as far along the way from one to the other; what an average blurs comes back."""
+    there = copy.deepcopy(end)
+    with torch.no_grad():
+        for x, a, b in zip(there.parameters(), start.parameters(), end.parameters(), strict=True):
+            x.copy_(torch.lerp(a, b, times))
+    return there
 
 
 Layouts = Callable[[bool, int], TwoStream]
