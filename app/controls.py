@@ -7,6 +7,8 @@ import pygame
 
 from worldmodel.actions import action
 
+from .prompt import PromptLine
+
 HELD = {
     pygame.K_w: "forward",
     pygame.K_UP: "forward",
@@ -37,6 +39,7 @@ WISHES = {
     pygame.K_F2: "overlay",
     pygame.K_F8: "record",
     pygame.K_F12: "screenshot",
+    pygame.K_t: "prompt",
 }
 
 # What the help says, in the order it says it.
@@ -47,6 +50,7 @@ HELP = (
     ("Ctrl or Space", "fire"),
     ("E", "use, open"),
     ("Shift", "run"),
+    ("T", "say what you want to see"),
     ("P", "pause"),
     ("N", "one frame"),
     ("R", "start again"),
@@ -61,7 +65,7 @@ HELP = (
 class Menu:
     """The Esc menu: a list, one of it chosen by arrows or mouse."""
 
-    ITEMS = ("resume", "reset", "next world", "record", "quit")
+    ITEMS = ("resume", "prompt", "reset", "next world", "record", "quit")
 
     def __init__(self) -> None:
         self.open = False
@@ -92,6 +96,7 @@ class Controls:
 
     def __init__(self, item_at: Callable[[tuple[int, int]], int | None] = lambda position: None) -> None:
         self.menu = Menu()
+        self.line = PromptLine()
         self._item_at = item_at
         self._down: set[int] = set()  # pygame keys, not actions: W and up may both be down, and one let go
         self._tapped: set[int] = set()
@@ -104,11 +109,17 @@ class Controls:
             self.release()
         elif event.type == pygame.KEYUP:
             self._down.discard(event.key)
+        elif self.line.open:
+            said = self.line.feed(event)
+            if said is not None:
+                self._wishes.append(f"say {said}" if said else "resume")
         elif self.menu.open:
             wish = self.menu.feed(event, self._item_at)
             if wish is not None:
                 self._wishes.append(wish)
                 self.menu.open = False
+                if wish == "prompt":
+                    self.type()
         elif event.type == pygame.KEYDOWN and event.key in HELD:
             self._down.add(event.key)
             self._tapped.add(event.key)
@@ -116,10 +127,17 @@ class Controls:
             self._wishes.append(WISHES[event.key])
             if event.key == pygame.K_ESCAPE:
                 self.open_menu()
+            elif event.key == pygame.K_t:
+                self.type()
 
     def open_menu(self) -> None:
         self.release()
         self.menu.open, self.menu.chosen = True, 0
+
+    def type(self) -> None:
+        """From here on keys are letters, until the line is said or left."""
+        self.release()
+        self.line.begin()
 
     def release(self) -> None:
         """Let go of every key: their KEYUP will go to somebody else."""

@@ -8,7 +8,7 @@ recording must skip none, so `remember` is called for each. An error here is kep
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ class World(Protocol):
 
     prompt: str
     memory: str
+    words: Sequence[str]  # that a prompt may be made of
 
     @property
     def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
@@ -121,6 +122,7 @@ class Dreamer(threading.Thread):
         self.error: BaseException | None = None
         self.paused = False
         self.notices: deque[str] = deque()  # lines worth showing once
+        self.words: Sequence[str] = ()  # that a prompt may be made of, once there is a world
 
         self._open_world = open_world
         self._controller = controller
@@ -183,6 +185,7 @@ class Dreamer(threading.Thread):
     def run(self) -> None:
         try:
             world = self._open_world(self._tell)
+            self.words = world.words
             self._tell(WARMING)
             self._begin(world)
             while self._left != 0 and self._wait_for_turn(world):

@@ -55,5 +55,7 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.reset()
         case "next world":
             dreamer.next_world()
+        case _ if wish.startswith("say "):
+            dreamer.say(wish.removeprefix("say "))
         case "record":
             recorder.stop() if recorder.rolling else recorder.start()

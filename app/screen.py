@@ -15,6 +15,7 @@ from worldmodel.actions import held
 
 from .controls import HELP, Menu
 from .dreamer import DREAMING, PAUSED, Frame
+from .prompt import PromptLine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
@@ -29,6 +30,7 @@ GLOW = (255, 158, 61, 130)
 
 NAMES = {
     "resume": "Resume",
+    "prompt": "Say what you want to see",
     "reset": "Start again",
     "next world": "Next world",
     "record": "Record",
@@ -51,6 +53,7 @@ class View:
     overlay: int = 1
     help: bool = False
     menu: Menu | None = None
+    line: PromptLine | None = None
     toast: str = ""
     recording: float | None = None  # seconds
 
@@ -65,6 +68,7 @@ class Screen:
         across, down = pygame.display.get_desktop_sizes()[0]
         scale = max(1, min(scale, across * 9 // 10 // width, down * 9 // 10 // height))
         self.surface = pygame.display.set_mode((scale * width, scale * height), pygame.RESIZABLE)
+        pygame.key.stop_text_input()  # until a line is to be typed: keys are not letters here
         self._fonts: dict[tuple[int, bool], pygame.Font] = {}
         self._items: list[pygame.Rect] = []
 
@@ -93,6 +97,8 @@ class Screen:
         if view.menu is not None and view.menu.open:
             self._veil(120)
             self._menu(view)
+        elif view.line is not None and view.line.open:
+            self._line(view.line)
         elif view.help:
             self._help(view)
         elif view.state == PAUSED:
@@ -315,6 +321,27 @@ class Screen:
             rows.append(row)
         rows += [None, self._text("Esc again quits", DIM)]
         self._items = self._card(rows, "center", self.surface.get_rect().center)[1:-1]
+
+    def _line(self, line: PromptLine) -> None:
+        """What is being typed; words that mean nothing here are struck out."""
+        width, height = self.surface.get_size()
+        room = min(46 * self.unit, width - 4 * self.unit)
+        typed = [self._piece(piece, known) for piece, known in line.parts()]
+        caret = self._text("|", EMBER, 1.2)
+        row = self._beside([*typed, caret], 0)
+        shown = pygame.Surface((room, row.get_height()), pygame.SRCALPHA)
+        shown.blit(row, (min(0, room - row.get_width()), 0))  # of a long line the end
+        found = "   ".join(line.suggestions()) or "What should the world look like?" * (not line.text)
+        advice = "Enter says it, Esc leaves it, Tab completes, \u2191 brings back"
+        rows = [self._fit(found or " ", room, colour=EMBER), shown, self._fit(advice, room, colour=DIM)]
+        self._card([*rows], "midbottom", (width // 2, height - self.unit))
+
+    def _piece(self, piece: str, known: bool) -> pygame.Surface:
+        image = self._text(piece, PAPER if known else DIM, 1.2)
+        if not known:
+            middle = image.get_height() * 11 // 20
+            pygame.draw.line(image, RED, (0, middle), (image.get_width(), middle), max(1, self.unit // 8))
+        return image
 
     def _paused(self) -> None:
         width, height = self.surface.get_size()

@@ -31,7 +31,9 @@ class Window:
         self._screen = Screen(scale, HEIGHT, WIDTH)
         self.controller = Hands()
         self._controls = Controls(self._screen.item_at)
-        self._view = View(title="", overlay=overlay, menu=self._controls.menu, help=True)
+        self._view = View(
+            title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
+        )
         self._help_ends: float | None = None  # set when the first frame comes; loading does not count
         self._toast_ends = 0.0
         self._drawn = 0.0
@@ -62,8 +64,11 @@ class Window:
                 self._view.overlay = (self._view.overlay + 1) % 3
             case "screenshot":
                 self._screenshot()
-            case "menu":
-                self._held_by_menu = not self._dreamer.paused
+            case "menu" | "prompt":
+                self._held_by_menu |= not self._dreamer.paused
+                if wish == "prompt":
+                    now = self._view.frame.prompt if self._view.frame else ""
+                    self._controls.line.know(self._dreamer.words, now)
                 return ["hold still"]
             case _:
                 if wish == "record":

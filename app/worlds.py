@@ -21,6 +21,7 @@ class Solo:
     def __init__(self, world: Any, memory: str) -> None:
         self._world = world
         self.memory = memory
+        self.words = world.vocabulary.words
         self.prompt = ""
 
     def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:

@@ -44,6 +44,7 @@ class AnnSA:
     every         frames from one sorting to the next
     rounds        of k-means at each
     dense_layers  first layers that read everything
+    dense_steps   first passes of a frame that do (the paper: 30 % of them)
 
     density 1 with mass 1 is attention over everything.
     """
@@ -59,11 +60,13 @@ class AnnSA:
         every: int = 8,
         rounds: int = 2,
         dense_layers: int = 0,
+        dense_steps: int = 0,
     ) -> None:
         if not 0 < density <= 1 or not 0 < mass <= 1:
             raise ValueError(f"density and mass are shares above 0 and up to 1, got {density} and {mass}.")
         self.density, self.block, self.mass, self.rest, self.tile = density, block, mass, rest, tile
-        self.every, self.rounds, self.dense_layers = every, rounds, dense_layers
+        self.every, self.rounds = every, rounds
+        self.dense_layers, self.dense_steps = dense_layers, dense_steps
 
     def plan(self, layer: int, past: Past) -> Buckets | None:
         """Sort what may be left out; None while that is too little to be worth it."""
@@ -81,9 +84,9 @@ class AnnSA:
         )
         return Buckets(far.start, order, centre, value, total.log())
 
-    def read(self, layer: int, q: Tensor, past: Past, plan: Buckets | None) -> Tensor:
+    def read(self, layer: int, q: Tensor, past: Past, plan: Buckets | None, step: int = 0) -> Tensor:
         """Attention of rotated q [b, h, n, d] over the past."""
-        if plan is None or not q.shape[2]:
+        if plan is None or not q.shape[2] or step < self.dense_steps:
             return attend(q, past.keys, past.values, past.bias)
         tile = self.tile or q.shape[2]
         tiles = [self._read(part, past, plan) for part in q.split(tile, 2)]

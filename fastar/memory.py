@@ -44,13 +44,14 @@ class Pattern(Protocol):
     """Which part of its past a frame reads. Stateless: what it plans, the memory keeps.
 
     `plan` is asked for every `every` frames; `read` is attention of rotated q, under the plan of last time.
+    `step` is how often this layer was asked since it last committed: the pass of a frame's denoising.
     """
 
     every: int
 
     def plan(self, layer: int, past: Past) -> Any: ...
 
-    def read(self, layer: int, q: Tensor, past: Past, plan: Any) -> Tensor: ...
+    def read(self, layer: int, q: Tensor, past: Past, plan: Any, step: int) -> Tensor: ...
 
 
 class Memory(Protocol):
@@ -90,7 +91,7 @@ class Memory(Protocol):
 class Remembering:
     """What memories share. Every attribute named in `_state` is saved and restored."""
 
-    _state: tuple[str, ...] = ("plans",)
+    _state: tuple[str, ...] = ("plans", "steps")
     layers: int
     pattern: Pattern | None
 
@@ -110,6 +111,7 @@ class Remembering:
 
     def reset(self) -> None:
         self.plans: list[Any] = [None] * self.layers
+        self.steps = [0] * self.layers  # questions since the last commit
 
     def phase(self) -> Hashable | None:
         return None  # what grows never does the same twice
@@ -121,10 +123,13 @@ class Remembering:
         """Attention of rotated q over the past, or over the part that the pattern chooses."""
         if self.pattern is None:
             return attend(q, past.keys, past.values, past.bias)
-        return self.pattern.read(layer, q, past, self.plans[layer])
+        step = self.steps[layer]
+        self.steps[layer] += q.shape[2] > 0
+        return self.pattern.read(layer, q, past, self.plans[layer], step)
 
     def _replan(self, layer: int, frame: int, past: Past) -> None:
         """To be called after each commit."""
+        self.steps[layer] = 0
         if self.pattern is None or frame % self.pattern.every:
             return
         before, plan = self.plans[layer], self.pattern.plan(layer, past)

@@ -1,10 +1,11 @@
 """Prompt text to word indices, over the closed vocabulary of the captions."""
 
-import re
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from .words import split
 
 PAD, UNKNOWN = 0, 1
 
@@ -20,12 +21,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words) + 2
 
-    def split(self, text: str) -> list[str]:
-        return re.findall(r"[a-z0-9]+", text.lower())
-
     def indices(self, text: str) -> list[int]:
         """Indices of the words of a text, cut at `longest`."""
-        return [self._index.get(word, UNKNOWN) for word in self.split(text)][: self.longest]
+        return [self._index.get(word, UNKNOWN) for word in split(text)][: self.longest]
 
     def text(self, indices: Sequence[int]) -> str:
         """The words of indices, padding left out; an unknown one is `?`, which reads as no word."""
@@ -33,7 +31,7 @@ class Vocabulary:
 
     def unknown(self, text: str) -> list[str]:
         """Words of a text that mean nothing here, each once, in order."""
-        return list(dict.fromkeys(word for word in self.split(text) if word not in self._index))
+        return list(dict.fromkeys(word for word in split(text) if word not in self._index))
 
     def batch(self, texts: Sequence[str]) -> tuple[Tensor, list[str]]:
         """Texts to indices [b, l], padded to the longest of them; and all unknown words."""

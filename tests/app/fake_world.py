@@ -47,6 +47,7 @@ class FakeWorld:
     ) -> None:
         self.seconds, self.fails_at, self.error = seconds, fails_at, error
         self.prompt, self.memory = "", "tempcache"
+        self.words = ("a", "large", "room", "red", "green", "grey", "stone", "walls", "with", "of")
         self.timings: dict[str, float] = {}
         self.frame_index = 0
         self.steps: list[np.ndarray] = []

@@ -98,7 +98,7 @@ def test_the_menu_takes_the_keys_from_the_game(controls):
     post(controls, *down(pygame.K_s, pygame.K_DOWN))
     assert now(controls) == set()
     post(controls, *down(pygame.K_RETURN))
-    assert controls.wishes() == ["next world"] and not controls.menu.open
+    assert controls.wishes() == ["reset"] and not controls.menu.open
 
 
 def test_a_second_escape_quits(controls):
@@ -113,5 +113,5 @@ def test_the_mouse_chooses_in_the_menu(controls):
     assert controls.menu.chosen == 1
     post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 95), "button": 1}))
     assert controls.menu.open
-    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 35), "button": 1}))
+    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 45), "button": 1}))
     assert controls.wishes() == ["menu", "record"]

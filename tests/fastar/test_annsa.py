@@ -178,3 +178,22 @@ def test_what_is_planned_counts_as_memory():
     play(without, frames)
     assert with_plan.stats().bytes > without.stats().bytes
     assert with_plan.stats().kept == without.stats().kept <= 3 * TOKENS + 30
+
+
+@each_cache
+def test_the_first_passes_of_a_frame_may_read_everything(make):
+    """Then the others are sparse, until the frame is committed; also in a memory saved in between."""
+    sparse, mixed, full = (make(p) for p in (AnnSA(**FEW), AnnSA(**FEW, dense_steps=2), None))
+    frames = film(24)
+    for memory in (sparse, mixed, full):
+        play(memory, frames[:-1])
+    answers = [memory.attend(0, *frames[-1]) for memory in (full, full, sparse)]
+    assert torch.equal(mixed.attend(0, *frames[-1]), answers[0])
+    saved = mixed.state_dict()
+    for _ in range(2):
+        assert torch.equal(mixed.attend(0, *frames[-1]), answers[1])
+        assert torch.equal(mixed.attend(0, *frames[-1]), answers[2])
+        mixed.load_state_dict(saved)
+
+
+FEW = dict(density=0.3, block=4, every=1)

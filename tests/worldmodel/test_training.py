@@ -18,8 +18,7 @@ from worldmodel.doom.captions import choose
 from worldmodel.doom.engine import STOCK
 from worldmodel.episodes import HEIGHT, WIDTH, EpisodeWriter, episodes
 from worldmodel.training import flow
-from worldmodel.training.adversarial import Scene, beyond, layouts
-from worldmodel.training.critic import Critic
+from worldmodel.training.adversarial import Judge, Scene, beyond, layouts
 from worldmodel.training.latents import RETURN_AFTER, Library, earlier_views
 from worldmodel.training.loop import Average, Run, muon, rate, update
 from worldmodel.training.main import train
@@ -291,7 +290,7 @@ def test_the_critic_reads_history_only_where_it_is_the_same_for_both(alone):
     lived.dreamt.requires_grad_()
     lived.clip.latents.requires_grad_()
     scene = Scene(lived if alone else lived.clip, LAID_OUT, 0.15)
-    critic = Critic(denoiser(), frozen=True, hidden=8)
+    critic = Judge(denoiser(), frozen=True, hidden=8)
     verdict = sum(x.sum() for x in scene.judge(critic, *torch.randn(2, 2, 3, TOKENS, CHANNELS)))
     seen = torch.autograd.grad(verdict, scene.lived, allow_unused=True, materialize_grads=True)[0]
     assert (seen.abs().sum() == 0) if alone else (seen.abs().sum() > 0)
@@ -302,14 +301,15 @@ def test_the_critic_reads_history_only_where_it_is_the_same_for_both(alone):
 def test_what_a_critic_learns_with(frozen, deep, local, verdicts):
     """A frozen one with its heads alone; and none while the student learns to fool it."""
     network = denoiser()
-    critic = Critic(network, frozen=frozen, deep=bool(deep), local=bool(local), hidden=8)
+    judge = Judge(network, frozen=frozen, deep=bool(deep), local=bool(local), hidden=8)
+    critic = judge.critic
     lived, _ = own_games(batch=2)
     scene = Scene(lived.clip, LAID_OUT, 0.15)
     for learning in (True, False):
         critic.zero_grad()
         critic.learning(learning)
         dreamt = scene.dream(network, scene.constant(1.0))
-        real, fake = scene.judge(critic, scene.truth, dreamt)
+        real, fake = scene.judge(judge, scene.truth, dreamt)
         assert real.shape == fake.shape == (2, 3, verdicts)
         fake.sum().backward()
         learns = [name for name, x in critic.named_parameters() if x.grad is not None]

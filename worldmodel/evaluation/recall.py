@@ -71,6 +71,8 @@ class Tracked(Remembering):
     def _account(self, layer: int, q: Tensor, past: Past) -> tuple[Tensor, float]:
         """Which keys each query reads in full [b or 1, h or 1, n or 1, m], and how many means beside them."""
         m, plan = past.keys.shape[2], self.plans[layer]
+        if isinstance(self.pattern, AnnSA) and self.steps[layer] < self.pattern.dense_steps:
+            plan = None
         live = torch.ones(1, 1, m, dtype=torch.bool, device=q.device)
         live = (live if past.bias is None else past.bias > -torch.inf)[:, :, None]
         if plan is None:

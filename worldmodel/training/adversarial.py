@@ -9,9 +9,10 @@ been dreaming on its own.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from .loop import Average, Run, adamw, update
 from .rollout import Alone, rollouts
 from .twostream import TwoStream, compile_network
 
+HISTORIES = ("real", "relived", "alone")
 LEVELS = (1.0, 1.0, 0.6, 0.3)  # where the student dreams from; level 1 twice as often
 SHOWN = 0.02  # the least level at which the critic is shown a frame
 NUDGE = 0.1  # the step of its gradient penalty
@@ -47,17 +49,16 @@ def train_adversarial(
     far: int = 8,
     reach: int = 2000,
     returns: float = 0.4,
+    histories: Sequence[str] = HISTORIES,
     games: int = 64,
     alone: int = 128,
     minutes: float | None = None,
     steps: int | None = None,
     lr: float = 6e-5,
-    critic_lr: float = 1e-4,
+    critic: Mapping[str, Any] = MappingProxyType({}),
+    critic_alone: Mapping[str, Any] | None = None,
     warmup: int = 120,
     rise: int = 200,
-    critic: dict[str, Any] | None = None,
-    shown: float = SHOWN,
-    penalty: float = 10.0,
     truth: float = 0.25,
     history_level: float = 0.15,
     overshoot: float = 1.0,
@@ -67,21 +68,22 @@ def train_adversarial(
     """Post-train the network; returns its averaged weights, `overshoot` times as far from where they began.
 
     The critic alone learns for `warmup` steps, then the student's rate rises for `rise` steps: a critic that
-    is fooled at once forgets what it knew. `critic` are the arguments of `Critic`; it is shown frames at
-    levels of up to `shown`. The student plays `games` games of `alone` frames at a time on its own.
+    is fooled at once forgets what it knew. `critic` are the arguments of `Judge`; `critic_alone` those of one
+    for games on their own, by default the same. Steps take turns at the `histories`. The student plays
+    `games` games of `alone` frames at a time on its own.
     """
     device = library.latents.device
     run = Run(folder, "adversarial", minutes=minutes, steps=steps)
     start = copy.deepcopy(network)
-    judge = Critic(network, **critic or {}).to(device)
+    trusting = Judge(network, **critic)
+    judges = {True: trusting, False: Judge(network, **critic_alone) if critic_alone else trusting}
     average = Average(network, 0.995)
     learn = adamw(network, lr, betas=(0.3, 0.95), decay=0.0)
-    learn_critic = adamw(judge, critic_lr, betas=(0.3, 0.95), decay=0.0)
-    parts = dict(network=network, critic=judge, average=average, learn=learn, learn_critic=learn_critic)
+    parts = dict(network=network, average=average, learn=learn)
+    parts |= {f"judge {i}": judge for i, judge in enumerate(dict.fromkeys(judges.values()))}
     run.resume(**parts)
     if device.type == "cuda":
-        compile_network(network)
-        compile_network(judge.network)
+        compile_network(network, *{judge.critic.network for judge in judges.values()})
     streams = layouts(network, far + recent, recent, device)
     clips = draw(library, batch, recent=recent, far=far, reach=reach, returns=returns, seed=1 + run.step)
     own = rollouts(
@@ -90,37 +92,68 @@ def train_adversarial(
     )  # fmt: skip
 
     for _ in run.laps():
-        kind = run.step % 3
-        scene = Scene(next(own if kind == 2 else clips), streams, history_level, shown)
-        if kind == 1:
-            scene.relive(network, twice=run.step % 2 == 1)
+        turn, kind = divmod(run.step, len(histories))
+        history = histories[kind]
+        scene = Scene(next(own if history == "alone" else clips), streams, history_level)
+        if history == "relived":
+            scene.relive(network, twice=turn % 2 == 1)
         level = scene.constant(torch.tensor(LEVELS)[torch.randint(4, (batch, 1))])
+        judge = judges[scene.trusted]
 
-        judge.learning(True)
+        judge.critic.learning(True)
         with torch.no_grad():
             dreamt = scene.dream(network, level)
         shifted = (x + NUDGE * torch.randn_like(x) for x in (scene.truth, dreamt))
         real, fake, *nudged = scene.judge(judge, scene.truth, dreamt, *shifted)
         steep = sum((x - y).square().mean() for x, y in zip((real, fake), nudged, strict=True))
         gap = real - fake
-        update(learn_critic, F.softplus(-gap).mean() + penalty * steep, critic_lr)
+        update(judge.learn, F.softplus(-gap).mean() + judge.penalty * steep, judge.lr)
+        figures = dict(gap=gap.mean(), right=(gap > 0).float().mean(), steep=steep)
 
         if run.step >= warmup:
-            judge.learning(False)
+            judge.critic.learning(False)
             dreamt = scene.dream(network, level)
             real, fake = scene.judge(judge, scene.truth, dreamt)
             fooling, error = F.softplus(real - fake).mean(), scene.error(dreamt)
             norm = update(learn, fooling + truth * error, lr * min(1.0, (run.step - warmup + 1) / rise))
             average.update(network)
-            if run.step % log_every < 3:  # one line for each kind of history
-                gaps = dict(gap=gap.mean(), right=(gap > 0).float().mean(), steep=steep)
-                run.log(history=kind, fooling=fooling, error=error, gradient=norm, **gaps)
-        elif run.step % 20 < 3:
-            run.log(history=kind, gap=gap.mean(), right=(gap > 0).float().mean(), steep=steep)
+            figures |= dict(fooling=fooling, error=error, gradient=norm)
+        if run.step % log_every < len(histories):  # one line for each kind of history
+            run.log(history=HISTORIES.index(history), **figures)
         if run.step % save_every == save_every - 1:
             run.save(**parts)
     run.save(**parts)
     return beyond(start, average.module, overshoot)
+
+
+class Judge:
+    """A critic that learns.
+
+    lr       its rate
+    penalty  weight of its gradient penalty
+    shown    most noise in what it is shown; at least a little
+    critic   the arguments of `Critic`
+    """
+
+    def __init__(
+        self,
+        network: Denoiser,
+        *,
+        lr: float = 1e-4,
+        penalty: float = 10.0,
+        shown: float = SHOWN,
+        **critic: Any,
+    ) -> None:
+        self.critic = Critic(network, **critic).to(network.out.weight.device)
+        self.lr, self.penalty, self.shown = lr, penalty, shown
+        self.learn = adamw(self.critic, lr, betas=(0.3, 0.95), decay=0.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"critic": self.critic.state_dict(), "learn": self.learn.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.critic.load_state_dict(state["critic"])
+        self.learn.load_state_dict(state["learn"])
 
 
 def beyond(start: Denoiser, end: Denoiser, times: float) -> Denoiser:
@@ -154,15 +187,13 @@ class Scene:
     follow: there the critic judges each frame by itself.
     """
 
-    def __init__(
-        self, clip: Batch | Alone, streams: Layouts, history_level: float, shown: float = SHOWN
-    ) -> None:
+    def __init__(self, clip: Batch | Alone, streams: Layouts, history_level: float) -> None:
         self.clip, self.streams = clip.clip if isinstance(clip, Alone) else clip, streams
         latents, self.noisy = self.clip.latents, streams(True, 1).noisy
         (b, f), device = latents.shape[:2], latents.device
         self.truth = latents[:, -self.noisy :]
         self.told = (history_level * torch.rand(b, 1, device=device)).expand(b, f)
-        self.shown = self.constant(SHOWN + (shown - SHOWN) * torch.rand(b, 1, device=device))
+        self.shown = torch.rand(b, 1, device=device)  # share of the most noise that a critic is shown
         self.noise = torch.randn_like(self.truth)  # of the frames to judge, the same for real and dreamt
         self.lived, self.trusted, self.trust = latents, True, torch.ones((), device=device)
         if isinstance(clip, Alone):
@@ -189,13 +220,14 @@ class Scene:
         x = noised(self.lived[:, -self.noisy :], level, torch.randn_like(self.truth))
         return clean_of(x, level, self._run(network, self.streams(True, 1), x, level))
 
-    def judge(self, critic: Critic, *candidates: Tensor) -> tuple[Tensor, ...]:
+    def judge(self, judge: Judge, *candidates: Tensor) -> tuple[Tensor, ...]:
         """Verdicts [b, f, verdicts] on each of some candidates for the frames after what was lived."""
-        count = len(candidates)
-        frames = torch.cat([noised(x, self.shown, self.noise) for x in candidates], 1)
+        count, critic = len(candidates), judge.critic
+        level = self.constant(SHOWN + (judge.shown - SHOWN) * self.shown)
+        frames = torch.cat([noised(x, level, self.noise) for x in candidates], 1)
         seen: list[Tensor] = []
         streams = self.streams(self.trusted, count)
-        self._run(critic.network, streams, frames, self.shown.repeat(1, count), seen)
+        self._run(critic.network, streams, frames, level.repeat(1, count), seen)
         with self._mixed():
             return critic(seen, frames.shape[1]).chunk(count, 1)
 

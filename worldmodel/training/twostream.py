@@ -84,10 +84,11 @@ class TwoStream:
         return torch.cat([x[:, : self.history], *[x[:, -self.noisy :]] * self.candidates], 1)
 
 
-def compile_network(network: Denoiser) -> None:
+def compile_network(*networks: Denoiser) -> None:
     """Compile, in place, the parts that take nearly all of the time; equal blocks are compiled once."""
     torch._dynamo.reset()  # an earlier stage's shapes would make this one's look dynamic
     torch._dynamo.config.recompile_limit = 32
-    ends = [network.refiner] if network.refiner is not None else []
-    for part in (*network.blocks, network.dense, network.sparse, *ends):
-        part.compile(dynamic=False)
+    for network in networks:
+        ends = [network.refiner] if network.refiner is not None else []
+        for part in (*network.blocks, network.dense, network.sparse, *ends):
+            part.compile(dynamic=False)
