@@ -37,6 +37,8 @@ WISHES = {
     pygame.K_F1: "help",
     pygame.K_h: "help",
     pygame.K_F2: "overlay",
+    pygame.K_F5: "save",
+    pygame.K_F9: "load",
     pygame.K_F8: "record",
     pygame.K_F12: "screenshot",
     pygame.K_t: "prompt",
@@ -56,6 +58,7 @@ HELP = (
     ("R", "start again"),
     ("Tab", "next world"),
     ("F2", "numbers"),
+    ("F5  F9", "save, go back to it"),
     ("F8", "record"),
     ("F12", "screenshot"),
     ("Esc", "menu"),
@@ -65,7 +68,7 @@ HELP = (
 class Menu:
     """The Esc menu: a list, one of it chosen by arrows or mouse."""
 
-    ITEMS = ("resume", "prompt", "reset", "next world", "record", "quit")
+    ITEMS = ("resume", "prompt", "reset", "next world", "save", "load", "record", "quit")
 
     def __init__(self) -> None:
         self.open = False

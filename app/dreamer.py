@@ -10,12 +10,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from worldmodel.actions import action
 from worldmodel.openings import Opening
+
+from .errors import SaveError
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 
@@ -39,6 +42,8 @@ class World(Protocol):
     def step(self, keys: np.ndarray) -> Any: ...
     def decode(self, latent: Any) -> np.ndarray: ...
     def say(self, text: str) -> list[str]: ...
+    def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int: ...
+    def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]: ...
     def stats(self) -> Stats: ...
 
 
@@ -113,6 +118,7 @@ class Dreamer(threading.Thread):
         prompt: str | None = None,
         fps: float = 17.5,
         frames: int | None = None,
+        saves: Path = Path("saves"),
         remember: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
         super().__init__(name="dreamer", daemon=True)
@@ -131,6 +137,8 @@ class Dreamer(threading.Thread):
         self._unknown: set[str] = set()
         self._period = 1 / fps if fps else 0.0
         self._left = frames
+        self._saved = saves / "quick.save"
+        self._shown: np.ndarray | None = None
 
         self._wake = threading.Condition()
         self._wishes: deque[Callable[[World], None]] = deque()
@@ -165,6 +173,14 @@ class Dreamer(threading.Thread):
     def say(self, text: str) -> None:
         """Change the prompt from the next frame on."""
         self._wish(lambda world: self._say(world, text))
+
+    def save(self) -> None:
+        """Save the moment."""
+        self._wish(self._save)
+
+    def load(self) -> None:
+        """Go on from the moment that was saved last, in this session or another."""
+        self._wish(self._load)
 
     def stop(self) -> None:
         with self._wake:
@@ -243,6 +259,28 @@ class Dreamer(threading.Thread):
         self.notices.append(self.openings[self.scene].title)
         self._begin(world)
 
+    def _save(self, world: World) -> None:
+        assert self._shown is not None
+        about = {"scene": self.scene, "index": self._index}
+        try:
+            size = world.save(self._saved, about, self._shown)
+        except OSError as error:
+            self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
+        else:
+            self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); F9 goes back to it.")
+
+    def _load(self, world: World) -> None:
+        try:
+            about, picture = world.load(self._saved)
+        except (SaveError, OSError) as error:
+            self.notices.append(str(error))
+            return
+        self.scene = about["scene"] if about["scene"] in self.openings else self.scene
+        self._index, self._run, self._ended = about["index"], self._run + 1, None
+        self._prompt = world.prompt
+        self.notices.append(f"Back at frame {self._index:,}")
+        self.frames.put(self._frame(world, picture, action(), None))
+
     def _say(self, world: World, text: str) -> None:
         self._prompt = text
         unknown = [word for word in world.say(text) if word not in self._unknown]
@@ -253,6 +291,7 @@ class Dreamer(threading.Thread):
     def _frame(self, world: World, picture: np.ndarray, keys: np.ndarray, took: float | None) -> Frame:
         picture = np.array(picture)
         picture.setflags(write=False)
+        self._shown = picture
         stats = world.stats()
         return Frame(
             picture=picture,

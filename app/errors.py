@@ -47,6 +47,10 @@ class DiskError(PlayError):
     code = 7
 
 
+class SaveError(PlayError):
+    """A save that cannot be played on. Told in the window, where play goes on."""
+
+
 INTERRUPTED = 130
 DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 SMALLER = "Close other programs, or take a smaller memory, such as --memory tempcache, or --device cpu."

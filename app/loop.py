@@ -57,5 +57,9 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.next_world()
         case _ if wish.startswith("say "):
             dreamer.say(wish.removeprefix("say "))
+        case "save":
+            dreamer.save()
+        case "load":
+            dreamer.load()
         case "record":
             recorder.stop() if recorder.rolling else recorder.start()

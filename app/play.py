@@ -109,6 +109,7 @@ def main(
         prompt=None if cfg.prompt is None else str(cfg.prompt),
         fps=cfg.fps,
         frames=cfg.frames,
+        saves=Path(cfg.saves).expanduser(),
         remember=remember,
     )
     stage.attach(dreamer, meter, recorder)

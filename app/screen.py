@@ -30,9 +30,11 @@ GLOW = (255, 158, 61, 130)
 
 NAMES = {
     "resume": "Resume",
-    "prompt": "Say what you want to see",
+    "prompt": "Change the prompt",
     "reset": "Start again",
     "next world": "Next world",
+    "save": "Save this moment",
+    "load": "Back to what was saved",
     "record": "Record",
     "quit": "Quit",
 }

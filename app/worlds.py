@@ -5,6 +5,7 @@ window opens, and a wrong flag is told, without waiting for it.
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,8 +19,10 @@ from .errors import UsageError, WeightsError
 class Solo:
     """One game, of a World that plays as many at once as it is given."""
 
-    def __init__(self, world: Any, memory: str) -> None:
+    def __init__(self, world: Any, memory: str, belongs: Mapping[str, Any]) -> None:
+        """`belongs` says what kind of world it is; saves of another kind are refused."""
         self._world = world
+        self._belongs = dict(belongs)
         self.memory = memory
         self.words = world.vocabulary.words
         self.prompt = ""
@@ -38,6 +41,22 @@ class Solo:
     def say(self, text: str) -> list[str]:
         self.prompt = text
         return self._world.say(text)
+
+    def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int:
+        """Everything the next frame depends on, and the picture on screen. Returns bytes; raises OSError."""
+        from . import saves
+
+        moment = {"world": self._world.state_dict(), "about": dict(about), "picture": saves.tensor(picture)}
+        return saves.write(path, self._belongs, moment)
+
+    def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]:
+        """Go on from a save: what was said about it, its picture. Raises SaveError; then nothing changed."""
+        from . import saves
+
+        moment = saves.read(path, self._belongs, self._world.device)
+        self._world.load_state_dict(moment["world"])
+        self.prompt = self._world.prompts[0]
+        return moment["about"], moment["picture"].cpu().numpy()
 
     def stats(self) -> Stats:
         return self._world.stats()
@@ -68,7 +87,8 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
     facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)
-    return Solo(world, cfg.memory)
+    belongs = {"weights": weights.hash, "memory": cfg.memory, "settings": str(memories[cfg.memory])}
+    return Solo(world, cfg.memory, belongs | {"dtype": dtype})
 
 
 def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:

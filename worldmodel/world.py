@@ -202,9 +202,9 @@ class World:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved moment, to the bit on the same machine."""
         self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
-        self._noise.set_state(state["noise"])
+        self._noise.set_state(state["noise"].cpu())
         self.frame_index, self.batch = state["frame_index"], state["batch"]
-        self._last, self._last_keys = state["last"].clone(), state["last_keys"].numpy().copy()
+        self._last, self._last_keys = state["last"].clone(), state["last_keys"].cpu().numpy().copy()
         self.say(state["prompts"])
 
     def encode(self, frames: np.ndarray) -> Tensor:

@@ -1,10 +1,15 @@
 """A world that dreams corridors without a network: what the player is tested with."""
 
+import json
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
+from app.errors import SaveError
 from worldmodel.actions import KEYS, action
 from worldmodel.episodes import HEIGHT, WIDTH
 from worldmodel.openings import Opening
@@ -51,6 +56,7 @@ class FakeWorld:
         self.timings: dict[str, float] = {}
         self.frame_index = 0
         self.steps: list[np.ndarray] = []
+        self.loaded = 0
 
     def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
         self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
@@ -75,6 +81,19 @@ class FakeWorld:
     def stats(self) -> SimpleNamespace:
         seen = 70 * self.frame_index
         return SimpleNamespace(kept=min(seen, 2240), seen=seen, bytes=min(seen, 2240) * 5120)
+
+    def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"about": dict(about), "at": (self.x, self.angle)}))
+        return path.stat().st_size
+
+    def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]:
+        if not path.is_file():
+            raise SaveError("Nothing is saved yet; F5 saves.")
+        saved = json.loads(path.read_text())
+        self.x, self.angle = saved["at"]
+        self.loaded += 1
+        return saved["about"], paint(self.x, self.angle)
 
     def say(self, text: str) -> list[str]:
         self.prompt = text
