@@ -5,6 +5,7 @@ import time
 
 from .autopilot import Autopilot
 from .dreamer import DREAMING, Dreamer, Frame
+from .gif import LastSeconds
 from .meter import Meter, ProcessMemory, percentiles
 from .record import Recorder
 
@@ -24,7 +25,7 @@ class Console:
         self._state = ""
         self._due = 0.0
 
-    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder) -> None:
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None:
         self._dreamer, self._meter = dreamer, meter
 
     def listen(self) -> list[str]:

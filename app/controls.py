@@ -39,6 +39,7 @@ WISHES = {
     pygame.K_F2: "overlay",
     pygame.K_F5: "save",
     pygame.K_F9: "load",
+    pygame.K_F7: "gif",
     pygame.K_F8: "record",
     pygame.K_F12: "screenshot",
     pygame.K_t: "prompt",
@@ -60,6 +61,7 @@ HELP = (
     ("F2", "numbers"),
     ("F5  F9", "save, go back to it"),
     ("F8", "record"),
+    ("F7", "the last seconds as GIF"),
     ("F12", "screenshot"),
     ("Esc", "menu"),
 )

@@ -21,6 +21,7 @@ from . import config, loop
 from .console import Console
 from .dreamer import Dreamer, Frame, Opening, World
 from .errors import DisplayError, UsageError
+from .gif import LastSeconds
 from .meter import Meter
 from .record import Recorder, check_writable
 from .stopping import on_stop, restore
@@ -94,11 +95,12 @@ def main(
 
     facts = facts_of(cfg, stage)
     meter = Meter()
-    recorder = Recorder(recordings, facts, FPS)
+    recorder, lately = Recorder(recordings, facts, FPS), LastSeconds(FPS)
 
     def remember(frame: Frame) -> None:
         meter.tick(frame.took)
         recorder.see(frame)
+        lately.see(frame)
 
     dreamer = Dreamer(
         lambda report: open_world(cfg, facts, report),
@@ -112,7 +114,7 @@ def main(
         saves=Path(cfg.saves).expanduser(),
         remember=remember,
     )
-    stage.attach(dreamer, meter, recorder)
+    stage.attach(dreamer, meter, recorder, lately)
     if cfg.record:
         recorder.start()
     dreamer.start()

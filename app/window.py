@@ -12,6 +12,7 @@ from worldmodel.episodes import HEIGHT, WIDTH
 
 from .controls import Controls
 from .dreamer import Dreamer, Frame, Hands
+from .gif import LastSeconds, write_beside
 from .meter import Meter, ProcessMemory
 from .record import ENLARGED, Recorder, disk_error
 from .screen import Screen, View
@@ -41,9 +42,9 @@ class Window:
         self._held_by_menu = False
         self._rss = ProcessMemory()
 
-    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder) -> None:
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None:
         """The window opens before there is anything to show; this is what it will show."""
-        self._dreamer, self._meter, self._recorder = dreamer, meter, recorder
+        self._dreamer, self._meter, self._recorder, self._lately = dreamer, meter, recorder, lately
 
     def close(self) -> None:
         self._screen.close()
@@ -64,6 +65,8 @@ class Window:
                 self._view.overlay = (self._view.overlay + 1) % 3
             case "screenshot":
                 self._screenshot()
+            case "gif":
+                self._gif()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
                 if wish == "prompt":
@@ -116,13 +119,30 @@ class Window:
         elif self._recorder.folders:
             self.tell(f"Recorded {self._recorder.folders[-1]}")
 
+    def _gif(self) -> None:
+        """The last seconds, beside the screenshots. Takes seconds too, so play goes on meanwhile."""
+        frame, pictures = self._view.frame, self._lately.pictures()
+        if frame is None or not pictures:
+            return
+        path = self._picture_path(frame, "gif")
+
+        def told(error: OSError | None) -> None:
+            self.tell(f"Saved {path}" if error is None else str(disk_error(error, path.parent)))
+
+        self.tell(f"Writing the last {len(pictures) / self._lately.fps:.0f} seconds into {path}")
+        write_beside(path, pictures, self._lately.fps, told)
+
+    def _picture_path(self, frame: Frame, kind: str) -> Path:
+        name = f"{datetime.now():%Y%m%d-%H%M%S}_{frame.world}_{frame.index}.{kind}"
+        return self._recorder.root / name
+
     def _screenshot(self) -> None:
         """The dream alone, enlarged; in the folder of recordings."""
         frame = self._view.frame
         if frame is None:
             return
         root: Path = self._recorder.root
-        path = root / f"{datetime.now():%Y%m%d-%H%M%S}_{frame.world}_{frame.index}.png"
+        path = self._picture_path(frame, "png")
         try:
             root.mkdir(parents=True, exist_ok=True)
             image = Image.fromarray(frame.picture)
