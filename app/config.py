@@ -43,11 +43,20 @@ def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
 
 
 def assign(cfg: DictConfig, word: str) -> None:
-    """Apply one key=value word. The key must exist, and a number stays a number."""
+    """Apply one key=value word. The key must exist, and a number stays a number.
+
+    But a group that names a kind takes options it does not show: the kind knows which it has.
+    """
     key, equals, text = word.partition("=")
     if not equals:
         raise UsageError(f"Cannot read {word!r}: a setting is changed by key=value, such as seed=3.")
     known = names(cfg)
+    group = OmegaConf.select(cfg, key.rpartition(".")[0]) if "." in key else None
+    shown = [str(name) for name in group] if isinstance(group, DictConfig) and "kind" in group else []
+    last = key.rpartition(".")[2]
+    if shown and last not in shown and not difflib.get_close_matches(last, shown, n=1, cutoff=0.75):
+        OmegaConf.update(cfg, key, read(word, text), force_add=True)
+        return
     check(key, known)
     now = OmegaConf.select(cfg, key)
     new = text if isinstance(now, str) else read(word, text)

@@ -9,6 +9,7 @@
 one of the axes. Whatever is chosen ends in one call, `attend(q, k, v, bias)`.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -89,7 +90,14 @@ def _kind(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     if node.get("kind") not in kinds:
         raise ValueError(f"{axis} has no kind {node.get('kind')!r}; there is {', '.join(kinds)}.")
-    return kinds[node["kind"]], {k: v for k, v in node.items() if k != "kind"}
+    kind, options = kinds[node["kind"]], {k: v for k, v in node.items() if k != "kind"}
+    known = inspect.signature(kind).parameters.values()
+    names = [x.name for x in known if x.kind is x.KEYWORD_ONLY and x.name != "pattern"]
+    if unknown := set(options) - set(names):
+        raise ValueError(
+            f"{axis} {node['kind']} has no option {', '.join(sorted(unknown))}; there is {', '.join(names)}."
+        )
+    return kind, options
 
 
 def _fitting(axis: str, node: Node, make: Callable[[], Any]) -> Any:

@@ -68,3 +68,11 @@ def test_a_missing_or_broken_file_is_an_error_of_one_line(tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1")
     with pytest.raises(UsageError, match="not readable as yaml"):
         config.load(tmp_path / "broken.yaml")
+
+
+def test_what_has_a_kind_takes_options_that_are_not_shown():
+    """Their kind says later whether it has them."""
+    cfg = config.load(config.ROOT / "configs" / "play.yaml", ["memories.tempcache.cache.threshold=0.8"])
+    assert cfg.memories.tempcache.cache.threshold == 0.8
+    with pytest.raises(UsageError, match="No setting memories.tempcache.depth"):
+        config.load(config.ROOT / "configs" / "play.yaml", ["memories.tempcache.depth=3"])

@@ -62,10 +62,14 @@ def test_where_all_repeats_merging_loses_nothing(cache, attn):
     [
         ({"cache": {"kind": "sieve"}}, "cache has no kind 'sieve'; there is dense, window_sink, tempcache"),
         ({"cache": {"far": 3}}, "cache has no kind None"),
+        (
+            {"cache": {"kind": "window_sink", "far": 3}},
+            "window_sink has no option far; there is sink, recent",
+        ),
         ({"cache": {"kind": "dense"}, "attn": {"kind": "annca"}}, "attn has no kind 'annca'; there is annsa"),
         (
             {"cache": {"kind": "dense"}, "cross": {"kind": "annca", "densty": 1}},
-            "of cross annca do not fit it: .*densty",
+            "cross annca has no option densty; there is density, ",
         ),
     ],
 )
@@ -74,6 +78,6 @@ def test_what_does_not_exist_is_named(axes, told):
         method(**axes)
 
 
-def test_options_that_a_cache_does_not_have_are_named_when_it_is_made():
-    with pytest.raises(ValueError, match="settings of cache window_sink do not fit it: .*far"):
-        method({"kind": "window_sink", "far": 3}).cache(1, ROPE)
+def test_options_of_the_wrong_type_are_named_when_it_is_made():
+    with pytest.raises(ValueError, match="settings of cache window_sink do not fit it: .*"):
+        method({"kind": "window_sink", "recent": "many"}).cache(1, ROPE)
