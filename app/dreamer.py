@@ -63,6 +63,7 @@ class Frame:
     memory: str
     world: str
     prompt: str
+    player: str = ""  # who held the keys
 
 
 class Latest:
@@ -306,6 +307,7 @@ class Dreamer(threading.Thread):
             memory=world.memory,
             world=self.scene,
             prompt=world.prompt,
+            player=getattr(self._controller, "now", ""),
         )
 
     def _wish(self, wish: Callable[[World], None]) -> None:

@@ -10,10 +10,12 @@ from PIL import Image
 
 from worldmodel.episodes import HEIGHT, WIDTH
 
+from .autopilot import Autopilot
 from .controls import Controls
 from .dreamer import Dreamer, Frame, Hands
 from .gif import LastSeconds, write_beside
 from .meter import Meter, ProcessMemory
+from .players import Players
 from .record import ENLARGED, Recorder, disk_error
 from .screen import Screen, View
 
@@ -30,7 +32,8 @@ class Window:
 
     def __init__(self, scale: int, overlay: int) -> None:
         self._screen = Screen(scale, HEIGHT, WIDTH)
-        self.controller = Hands()
+        self._hands = Hands()
+        self.controller = Players(human=self._hands, autopilot=Autopilot())
         self._controls = Controls(self._screen.item_at)
         self._view = View(
             title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
@@ -54,7 +57,7 @@ class Window:
         for event in pygame.event.get():
             self._controls.feed(event)
             self._news = True
-        self.controller.hold(*self._controls.keys())
+        self._hands.hold(*self._controls.keys())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
 
     def _grant(self, wish: str) -> list[str]:
@@ -67,6 +70,9 @@ class Window:
                 self._screenshot()
             case "gif":
                 self._gif()
+            case "player":
+                human = self.controller.next() == "human"
+                self.tell("You play again" if human else "The autopilot plays; F6 gives it back to you")
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
                 if wish == "prompt":

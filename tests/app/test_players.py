@@ -1,0 +1,35 @@
+import json
+
+import numpy as np
+import pygame
+from test_play import Watched, main, press, until
+
+from app.autopilot import Autopilot
+from app.players import Players
+from worldmodel.actions import action
+
+
+def test_players_take_turns():
+    players = Players(human=lambda index: action(["fire"]), autopilot=Autopilot(3))
+    assert players.now == "human" and players(0).any()
+    assert players.next() == "autopilot"
+    assert all(np.array_equal(players(i), Autopilot(3)(i)) for i in range(20))
+    assert players.next() == "human"
+
+
+def test_f6_hands_the_keys_over_and_a_recording_says_so(tmp_path):
+    def watch(world):
+        yield press(pygame.K_F8)
+        yield from (None for _ in range(5))
+        yield press(pygame.K_F6)
+        yield from until(lambda: sum(keys.any() for keys in world.steps) > 10)
+        yield press(pygame.K_F6)
+        yield from (None for _ in range(30))
+        yield pygame.Event(pygame.QUIT)
+
+    world = Watched(watch)
+    assert main("--window", "fps=0", f"recordings={tmp_path}", world=world) == 0
+    (events,) = tmp_path.glob("*/events.jsonl")
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [event["player"] for event in told] == ["autopilot", "human"]
+    assert not world.steps[0].any() and not world.steps[-1].any()
