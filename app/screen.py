@@ -224,6 +224,11 @@ class Screen:
             pygame.draw.rect(chart, GLOW, (left, chart.get_height() - height, right - left, height))
         return chart
 
+    def _spread(self, seconds: Sequence[float], width: int) -> pygame.Surface:
+        """How long frames take: the fastest, the middle, the slowest in a hundred."""
+        fast, middle, slow = 1000 * np.percentile(seconds, [1, 50, 99])
+        return self._row("ms, p1 p50 p99", f"{fast:.0f}  {middle:.0f}  {slow:.0f}", width)
+
     # What is written.
 
     def _numbers(self, view: View) -> None:
@@ -243,7 +248,7 @@ class Screen:
         stages = "  ".join(f"{name} {1000 * took:.0f}" for name, took in frame.timings.items())
         rows = [
             self._beside([self._text(fps, EMBER, 1.9, bold=True), self._text("frames per second", DIM)]),
-            *([self._pace(view.pace, width)] if len(view.pace) > 1 else []),
+            *([self._pace(view.pace, width), self._spread(view.pace, width)] if len(view.pace) > 1 else []),
             self._row("ms", stages, width),
             None,
             self._row("memory", frame.memory, width),
