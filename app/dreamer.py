@@ -37,6 +37,9 @@ class World(Protocol):
     words: Sequence[str]  # that a prompt may be made of
 
     @property
+    def memories(self) -> Sequence[str]: ...  # that may be switched to
+    def switch(self, memory: str) -> int: ...
+    @property
     def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
     def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...
     def step(self, keys: np.ndarray) -> Any: ...
@@ -175,6 +178,10 @@ class Dreamer(threading.Thread):
         """Change the prompt from the next frame on."""
         self._wish(lambda world: self._say(world, text))
 
+    def switch_memory(self) -> None:
+        """Remember in the next way there is."""
+        self._wish(self._switch)
+
     def save(self) -> None:
         """Save the moment."""
         self._wish(self._save)
@@ -259,6 +266,13 @@ class Dreamer(threading.Thread):
         self.scene = names[(names.index(self.scene) + 1) % len(names)]
         self.notices.append(self.openings[self.scene].title)
         self._begin(world)
+
+    def _switch(self, world: World) -> None:
+        names = list(world.memories)
+        name = names[(names.index(world.memory) + 1) % len(names)]
+        self._tell(f"reading the last frames again, through {name}")
+        count, self._ended = world.switch(name), None
+        self.notices.append(f"Memory: {name}. It has read the last {count} frames again; F4 takes the next.")
 
     def _save(self, world: World) -> None:
         assert self._shown is not None

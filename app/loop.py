@@ -57,6 +57,8 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.next_world()
         case _ if wish.startswith("say "):
             dreamer.say(wish.removeprefix("say "))
+        case "memory":
+            dreamer.switch_memory()
         case "save":
             dreamer.save()
         case "load":

@@ -2,7 +2,7 @@
 
     frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one
     video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
-    events.jsonl                   what changed on the way: the prompt, who plays
+    events.jsonl                   what changed on the way: the prompt, who plays, the memory
     meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
 
 Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
@@ -105,7 +105,7 @@ class Recording:
         }
         self._seconds = array("d")
         self._frames = 0
-        self._told = {"prompt": first.prompt, "player": first.player}
+        self._told = {"prompt": first.prompt, "player": first.player, "memory": first.memory}
         self._writer = EpisodeWriter(self.folder, self._meta)
         try:
             self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
@@ -116,7 +116,7 @@ class Recording:
             raise
 
     def add(self, frame: Frame) -> None:
-        now = {"prompt": frame.prompt, "player": frame.player}
+        now = {"prompt": frame.prompt, "player": frame.player, "memory": frame.memory}
         if news := {what: x for what, x in now.items() if x != self._told[what]}:
             self._told = now
             self._events.write(json.dumps({"frame": self._frames, **news}) + "\n")

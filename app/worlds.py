@@ -5,6 +5,7 @@ window opens, and a wrong flag is told, without waiting for it.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +20,20 @@ from .errors import UsageError, WeightsError
 class Solo:
     """One game, of a World that plays as many at once as it is given."""
 
-    def __init__(self, world: Any, memory: str, belongs: Mapping[str, Any]) -> None:
-        """`belongs` says what kind of world it is; saves of another kind are refused."""
+    def __init__(
+        self,
+        world: Any,
+        memory: str,
+        belongs: Mapping[str, Any],
+        methods: Mapping[str, Callable[[], Any]] | None = None,
+    ) -> None:
+        """`belongs` says what kind of world it is; saves of another kind are refused.
+
+        `methods` make the `fastar.Method` of each memory that may be switched to.
+        """
         self._world = world
         self._belongs = dict(belongs)
+        self._methods = methods or {}
         self.memory = memory
         self.words = world.vocabulary.words
         self.prompt = ""
@@ -34,6 +45,16 @@ class Solo:
 
     def step(self, keys: np.ndarray) -> Any:
         return self._world.step(keys)
+
+    @property
+    def memories(self) -> list[str]:
+        return list(self._methods)
+
+    def switch(self, memory: str) -> int:
+        """Remember in another way from here on. Returns the frames that were read again for it."""
+        method = self._methods[memory]()
+        self.memory = self._belongs["memory"] = memory
+        return self._world.switch(method.cache, method.cross)
 
     def decode(self, latent: Any) -> np.ndarray:
         return self._world.decode(latent)[0]
@@ -72,7 +93,7 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     import torch
 
     from worldmodel.checkpoint import load_weights
-    from worldmodel.load import load_world
+    from worldmodel.load import load_world, method_of
 
     from .device import pick_device, pick_dtype
 
@@ -87,8 +108,9 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
     facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)
-    belongs = {"weights": weights.hash, "memory": cfg.memory, "settings": str(memories[cfg.memory])}
-    return Solo(world, cfg.memory, belongs | {"dtype": dtype})
+    belongs = {"weights": weights.hash, "dtype": dtype, "settings": str(memories), "memory": cfg.memory}
+    methods = {name: partial(method_of, weights, axes) for name, axes in memories.items()}
+    return Solo(world, cfg.memory, belongs, methods)
 
 
 def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:

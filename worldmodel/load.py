@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fastar import method
+from fastar import Method, method
 
 from .checkpoint import Weights, load_weights
 from .world import World
@@ -34,7 +34,7 @@ def load_world(
     if str(steps) not in schedules:
         raise ValueError(f"These weights dream in {' or '.join(schedules)} steps a frame, not in {steps}.")
     try:
-        chosen = method(**suited(memories[memory], weights.manifest))
+        chosen = method_of(weights, memories[memory])
         chosen.cache(len(weights.denoiser.blocks), weights.denoiser.rope)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The settings of memory {memory} do not fit it: {error}") from None
@@ -48,6 +48,11 @@ def load_world(
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
     )
+
+
+def method_of(weights: Weights, axes: dict[str, Any]) -> Method:
+    """The method of these axes, as it suits the weights."""
+    return method(**suited(axes, weights.manifest))
 
 
 def suited(axes: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ tokens read them and not the other way round. So at one step a frame is one pass
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from .diffusion import clean_of, noised
 from .graphs import Graphs
 from .vocabulary import Vocabulary
 
+REREAD = 48  # frames that another memory is begun with
 MakeMemory = Callable[[int, AxialRope], Memory]
 
 
@@ -92,6 +94,7 @@ class World:
         self._known: dict[bytes, list[Tensor]] = {}  # keys held -> what the control branches make of them
         self.use(memory)
         self._noise = torch.Generator(self.device)
+        self._frames: deque[tuple[Tensor, np.ndarray]] = deque(maxlen=REREAD)
         self.frame_index = 0
 
     def use(self, memory: MakeMemory) -> None:
@@ -116,18 +119,36 @@ class World:
         self, latents: Tensor, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0
     ) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
-        keys = np.asarray(keys, np.uint8)
         self.memory.reset()  # new tensors, and `say` below forgets graphs of the old
         self._noise.manual_seed(seed)
-        self.frame_index = 0
         self.batch = latents.shape[0]
         self.say(prompt)
-        for i in range(latents.shape[1] - 1):
-            self._pass(latents[:, i : i + 1], [0.0], keys[:, i : i + 1], i)
+        self._read(latents, np.asarray(keys, np.uint8))
+
+    @torch.no_grad()
+    def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> int:
+        """Remember in another way from here on: the last frames are read again. Returns how many."""
+        latents, keys = self._lately()
+        self.use(memory)
+        self.cross = cross
+        self._read(latents, keys)
+        return latents.shape[1]
+
+    def _read(self, latents: Tensor, keys: np.ndarray) -> None:
+        """Begin the memory with clean frames [b, f, n, c] and their keys [b, f, 9]."""
+        frames = [(latents[:, i : i + 1], keys[:, i : i + 1]) for i in range(latents.shape[1])]
+        for i, (latent, held) in enumerate(frames[:-1]):
+            self._pass(latent, [0.0], held, i)
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
-        self._last, self._last_keys = latents[:, -1:], keys[:, -1:]
-        self.frame_index = latents.shape[1]
+        self._frames = deque(frames, maxlen=REREAD)
+        self._last, self._last_keys = frames[-1]
+        self.frame_index = len(frames)
+
+    def _lately(self) -> tuple[Tensor, np.ndarray]:
+        """The last clean frames [b, f, n, c] and their keys [b, f, 9]."""
+        latents, keys = zip(*self._frames, strict=True)
+        return torch.cat(latents, 1), np.concatenate(keys, 1)
 
     @torch.no_grad()
     def say(self, prompt: str | Sequence[str]) -> list[str]:
@@ -147,6 +168,7 @@ class World:
         with self._clock("dream"):
             clean = self._dream(now)
         self._last, self._last_keys = clean, now
+        self._frames.append((clean, now))
         self.frame_index += 1
         return clean[:, 0]
 
@@ -175,6 +197,7 @@ class World:
     def see(self, frames: np.ndarray) -> None:
         """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
         self._last = self.encode(frames)[:, None]
+        self._frames[-1] = self._last, self._last_keys
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -189,14 +212,15 @@ class World:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next frame depends on besides the weights."""
+        latents, keys = self._lately()
         return {
             "memory": self.memory.state_dict(),
             "noise": self._noise.get_state(),
             "frame_index": self.frame_index,
             "batch": self.batch,
             "prompts": list(self.prompts),
-            "last": self._last.clone(),
-            "last_keys": torch.from_numpy(self._last_keys.copy()),
+            "latents": latents,
+            "keys": torch.from_numpy(keys),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -204,7 +228,12 @@ class World:
         self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
         self._noise.set_state(state["noise"].cpu())
         self.frame_index, self.batch = state["frame_index"], state["batch"]
-        self._last, self._last_keys = state["last"].clone(), state["last_keys"].cpu().numpy().copy()
+        latents, keys = (
+            state["latents"].split(1, 1),
+            np.split(state["keys"].cpu().numpy(), len(state["keys"][0]), 1),
+        )
+        self._frames = deque(zip(latents, keys, strict=True), maxlen=REREAD)
+        self._last, self._last_keys = self._frames[-1]
         self.say(state["prompts"])
 
     def encode(self, frames: np.ndarray) -> Tensor:

@@ -52,6 +52,7 @@ class FakeWorld:
     ) -> None:
         self.seconds, self.fails_at, self.error = seconds, fails_at, error
         self.prompt, self.memory = "", "tempcache"
+        self.memories = ("dense", "tempcache")
         self.words = ("a", "large", "room", "red", "green", "grey", "stone", "walls", "with", "of")
         self.timings: dict[str, float] = {}
         self.frame_index = 0
@@ -81,6 +82,10 @@ class FakeWorld:
     def stats(self) -> SimpleNamespace:
         seen = 70 * self.frame_index
         return SimpleNamespace(kept=min(seen, 2240), seen=seen, bytes=min(seen, 2240) * 5120)
+
+    def switch(self, memory: str) -> int:
+        self.memory = memory
+        return 20
 
     def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -176,3 +176,14 @@ def test_a_new_prompt_holds_from_the_next_frame_on():
         session.until(lambda: session.seen[-1].prompt == "a red hall")
     prompts = [frame.prompt for frame in session.seen]
     assert prompts == sorted(prompts, key=lambda prompt: prompt == "a red hall")
+
+
+def test_memories_take_turns_and_the_dream_goes_on():
+    with Session() as session:
+        session.until(lambda: len(session.seen) > 3)
+        session.dreamer.switch_memory()
+        session.until(lambda: session.seen[-1].memory == "dense")
+        session.dreamer.switch_memory()
+        session.until(lambda: session.seen[-1].memory == "tempcache")
+    assert [frame.index for frame in session.seen] == list(range(1, len(session.seen) + 1))
+    assert session.dreamer.notices[0].startswith("Memory: dense. It has read the last 20 frames again")

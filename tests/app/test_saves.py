@@ -71,10 +71,10 @@ def test_a_fresh_process_goes_on_to_the_bit(memory, tmp_path):
 
 
 def refusal(world: Solo, path) -> str:
-    before = world._world.state_dict()["last"]
+    before = world._world.state_dict()["latents"]
     with pytest.raises(SaveError) as error:
         world.load(path)
-    assert torch.equal(world._world.state_dict()["last"], before)  # nothing changed
+    assert torch.equal(world._world.state_dict()["latents"], before)  # nothing changed
     return str(error.value)
 
 

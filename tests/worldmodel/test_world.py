@@ -14,7 +14,7 @@ from worldmodel.autoencoder import to_frames
 from worldmodel.diffusion import noised
 from worldmodel.training.twostream import TwoStream
 from worldmodel.vocabulary import pad
-from worldmodel.world import World
+from worldmodel.world import REREAD, World
 
 CLOSE = dict(rtol=0, atol=1e-4)
 each_memory = pytest.mark.parametrize("memory", MEMORIES)
@@ -303,3 +303,24 @@ def test_half_precision_dreams_nearly_the_same(memory):
 def test_levels_that_do_not_fall_are_refused(levels):
     with pytest.raises(ValueError, match="must fall from at most 1 and stay above 0"):
         world(levels=levels)
+
+
+@pytest.mark.parametrize("frames", [6, REREAD + 9])
+def test_another_memory_reads_the_last_frames_again(frames):
+    """From then on the game is one that began with them, with the noise it would have had."""
+    latents, keys = clip(4)
+    game = world("tempcache")
+    game.reset_latents(latents, keys.numpy(), "a red room", seed=2)
+    held = np.random.default_rng(0).integers(2, size=(frames + 5, 2, 9), dtype=np.uint8)
+    dreamt = [game.step(x) for x in held[:frames]]
+    noise = game.state_dict()["noise"]
+    count = game.switch(MEMORIES["window_sink"])
+    assert count == min(REREAD, 4 + frames)
+
+    other = world("window_sink")
+    played = torch.cat([latents, torch.stack(dreamt, 1)], 1)[:, -count:]
+    pressed = np.concatenate([keys.numpy().astype(np.uint8), held[:frames].swapaxes(0, 1)], 1)[:, -count:]
+    other.reset_latents(played, pressed, "a red room")
+    other._noise.set_state(noise)
+    for x in held[frames:]:
+        assert torch.equal(game.step(x), other.step(x))
