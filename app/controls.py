@@ -125,19 +125,21 @@ class Controls:
         elif self.menu.open:
             wish = self.menu.feed(event, self._item_at)
             if wish is not None:
-                self._wishes.append(wish)
                 self.menu.open = False
-                if wish == "prompt":
-                    self.type()
+                self._ask(wish)
         elif event.type == pygame.KEYDOWN and event.key in HELD:
             self._down.add(event.key)
             self._tapped.add(event.key)
         elif event.type == pygame.KEYDOWN and event.key in WISHES:
-            self._wishes.append(WISHES[event.key])
-            if event.key == pygame.K_ESCAPE:
-                self.open_menu()
-            elif event.key == pygame.K_t:
-                self.type()
+            self._ask(WISHES[event.key])
+
+    def _ask(self, wish: str) -> None:
+        """Some wishes change at once where the next keys go."""
+        self._wishes.append(wish)
+        if wish == "menu":
+            self.open_menu()
+        elif wish == "prompt":
+            self.type()
 
     def open_menu(self) -> None:
         self.release()

@@ -187,7 +187,7 @@ class Dreamer(threading.Thread):
         self._wish(self._save)
 
     def load(self) -> None:
-        """Go on from the moment that was saved last, in this session or another."""
+        """Go on from the moment that was saved last, also after a restart."""
         self._wish(self._load)
 
     def stop(self) -> None:

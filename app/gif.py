@@ -36,13 +36,15 @@ class LastSeconds:
             return list(self._pictures)
 
 
+def enlarged(picture: np.ndarray, times: int) -> Image.Image:
+    """Every pixel a square of so many."""
+    image = Image.fromarray(picture)
+    return image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
+
+
 def write(path: Path, pictures: list[np.ndarray], fps: float) -> None:
     """A GIF that repeats. Raises OSError, and then leaves nothing behind."""
-    images = []
-    for picture in pictures:
-        image = Image.fromarray(picture)
-        image = image.resize((ENLARGED * image.width, ENLARGED * image.height), Image.Resampling.NEAREST)
-        images.append(image.quantize(COLOURS, dither=Image.Dither.NONE))
+    images = [enlarged(x, ENLARGED).quantize(COLOURS, dither=Image.Dither.NONE) for x in pictures]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # GIF counts in hundredths of a second

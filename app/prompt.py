@@ -58,8 +58,8 @@ class PromptLine:
 
     def parts(self) -> list[tuple[str, bool]]:
         """The text in pieces, each with whether the world knows it; the last may yet become known."""
-        pieces = re.findall(r"\S+|\s+", self.text)
-        known = [set(split(piece)) <= set(self.words) for piece in pieces]
+        pieces, words = re.findall(r"\S+|\s+", self.text), set(self.words)
+        known = [words.issuperset(split(piece)) for piece in pieces]
         if known and self.suggestions():
             known[-1] = True
         return list(zip(pieces, known, strict=True))

@@ -6,14 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 import pygame
-from PIL import Image
 
 from worldmodel.episodes import HEIGHT, WIDTH
 
 from .autopilot import Autopilot
 from .controls import Controls
 from .dreamer import Dreamer, Frame, Hands
-from .gif import LastSeconds, write_beside
+from .gif import LastSeconds, enlarged, write_beside
 from .meter import Meter, ProcessMemory
 from .players import Players
 from .record import ENLARGED, Recorder, disk_error
@@ -147,13 +146,10 @@ class Window:
         frame = self._view.frame
         if frame is None:
             return
-        root: Path = self._recorder.root
         path = self._picture_path(frame, "png")
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            image = Image.fromarray(frame.picture)
-            size = ENLARGED * image.width, ENLARGED * image.height
-            image.resize(size, Image.Resampling.NEAREST).save(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            enlarged(frame.picture, ENLARGED).save(path)
             self.tell(f"Saved {path}")
         except OSError as error:
-            self.tell(str(disk_error(error, root)))
+            self.tell(str(disk_error(error, path.parent)))

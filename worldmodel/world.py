@@ -142,7 +142,6 @@ class World:
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
         self._frames = deque(frames, maxlen=REREAD)
-        self._last, self._last_keys = frames[-1]
         self.frame_index = len(frames)
 
     def _lately(self) -> tuple[Tensor, np.ndarray]:
@@ -167,7 +166,6 @@ class World:
         now = np.broadcast_to(np.asarray(keys, np.uint8), (self.batch, len(KEYS)))[:, None]
         with self._clock("dream"):
             clean = self._dream(now)
-        self._last, self._last_keys = clean, now
         self._frames.append((clean, now))
         self.frame_index += 1
         return clean[:, 0]
@@ -175,12 +173,13 @@ class World:
     def _dream(self, keys: np.ndarray) -> Tensor:
         """A clean frame [b, 1, n, c] from keys [b, 1, 9]; the frame before it is committed on the way."""
         first, *others = self.levels
-        both = np.concatenate([self._last_keys, keys], 1)
+        last, held = self._frames[-1]
+        both = np.concatenate([held, keys], 1)
         told = [self._tell([self.context_level, first], both, self.frame_index - 1)]
         told += [self._tell([level], keys, self.frame_index, committed=1) for level in others]
         noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
         imagine = self._graphs or self._imagine
-        return imagine(self._last, told, noise)
+        return imagine(last, told, noise)
 
     def _imagine(self, last: Tensor, told: list[Told], noise: list[Tensor]) -> Tensor:
         """A clean frame from the one before it, one pass for each thing told. No host has a say in it."""
@@ -196,8 +195,7 @@ class World:
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
         """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
-        self._last = self.encode(frames)[:, None]
-        self._frames[-1] = self._last, self._last_keys
+        self._frames[-1] = self.encode(frames)[:, None], self._frames[-1][1]
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -228,12 +226,8 @@ class World:
         self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
         self._noise.set_state(state["noise"].cpu())
         self.frame_index, self.batch = state["frame_index"], state["batch"]
-        latents, keys = (
-            state["latents"].split(1, 1),
-            np.split(state["keys"].cpu().numpy(), len(state["keys"][0]), 1),
-        )
-        self._frames = deque(zip(latents, keys, strict=True), maxlen=REREAD)
-        self._last, self._last_keys = self._frames[-1]
+        keys = [held.cpu().numpy() for held in state["keys"].split(1, 1)]
+        self._frames = deque(zip(state["latents"].split(1, 1), keys, strict=True), maxlen=REREAD)
         self.say(state["prompts"])
 
     def encode(self, frames: np.ndarray) -> Tensor:

@@ -101,12 +101,12 @@ def test_riding_along_is_a_pass_of_its_own(memory):
         game.reset_latents(latents[:, :6], keys[:, :6], PROMPT, seed=3)
     for i, x in enumerate(noise(3, seed=3), start=6):
         expected = riding.step(keys[:, i])
-        walking._pass(walking._last, [0.0], keys[:, i - 1 : i].numpy(), i - 1)
+        walking._pass(walking._frames[-1][0], [0.0], keys[:, i - 1 : i].numpy(), i - 1)
         for layer in range(2):
             walking.memory.commit(layer)
         found = x[:, None] - walking._pass(x[:, None], [1.0], keys[:, i : i + 1].numpy(), i)
         assert_close(found[:, 0], expected, **CLOSE)
-        walking._last = found
+        walking._frames[-1] = found, keys[:, i : i + 1].numpy()
 
 
 @each_memory
@@ -118,7 +118,7 @@ def test_a_long_opening_is_remembered_frame_by_frame(memory):
     one_by_one.reset_latents(latents[:, :2], keys[:, :2], PROMPT, seed=3)
     for i in range(1, 11):
         one_by_one._pass(latents[:, i : i + 2], [0.0, 0.0], keys[:, i : i + 2].numpy(), i)
-    one_by_one._last, one_by_one._last_keys = latents[:, -1:], keys[:, -1:].numpy()
+    one_by_one._frames.append((latents[:, -1:], keys[:, -1:].numpy()))
     one_by_one.frame_index = 12
     for held in clip(3, seed=9)[1].unbind(1):
         assert_close(at_once.step(held), one_by_one.step(held), **CLOSE)

@@ -23,8 +23,7 @@ class Suits(NamedTuple):
 
 def calibrate(tapes: Sequence[Tape], make: Callable[[float], MakeMemory], grid: Sequence[float]) -> Suits:
     """Try every threshold of the grid in every layer; of equal ones the first. `make` makes a memory."""
-    tried = {threshold: make(threshold) for threshold in grid}
-    found = explained(tapes, {str(threshold): maker for threshold, maker in tried.items()})
+    found = explained(tapes, {str(threshold): make(threshold) for threshold in grid})
     layers = list(zip(*(found[str(threshold)] for threshold in grid), strict=True))
     best = [max(range(len(grid)), key=shares.__getitem__) for shares in layers]
     return Suits([grid[i] for i in best], [shares[i] for i, shares in zip(best, layers, strict=True)])

@@ -15,7 +15,7 @@ from fastar import WindowSink, method
 from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
-from ..load import load_world, suited
+from ..load import load_world, method_of
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
@@ -90,13 +90,15 @@ class Evaluation:
             return method(**{**axes, "cache": {**axes["cache"], "threshold": threshold}}).cache
 
         suits, bound = calibrate(tapes, make, grid), bounded(tapes[0], target, gap)
-        both = {"measured": suits.thresholds, "bound": bound}
-        share = explained(tapes, {name: make(limits) for name, limits in both.items()})
-        for layer, (limit, least) in enumerate(zip(suits.thresholds, bound, strict=True)):
-            row = {"threshold": limit, "explained": share["measured"][layer]}
-            self.add(
-                "calibrate", {"layer": layer, **row, "bound": least, "bound explained": share["bound"][layer]}
-            )
+        columns = {
+            "layer": range(len(bound)),
+            "threshold": suits.thresholds,
+            "explained": suits.explained,
+            "bound": bound,
+            "bound explained": explained(tapes, {"bound": make(bound)})["bound"],
+        }
+        for row in zip(*columns.values(), strict=True):
+            self.add("calibrate", dict(zip(columns, row, strict=True)))
         if save:
             self.weights.suit(axes["cache"]["kind"], {"threshold": suits.thresholds})
 
@@ -200,7 +202,7 @@ class Evaluation:
         return makers
 
     def maker(self, memory: str) -> MakeMemory:
-        return method(**suited(self.memories[memory], self.weights.manifest)).cache
+        return method_of(self.weights, self.memories[memory]).cache
 
     def add(self, part: str, row: dict[str, Any]) -> None:
         """Print a row, and write all that was found so far."""

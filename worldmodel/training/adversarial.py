@@ -87,7 +87,7 @@ def train_adversarial(
     streams = layouts(network, far + recent, recent, device)
     clips = draw(library, batch, recent=recent, far=far, reach=reach, returns=returns, seed=1 + run.step)
     own = rollouts(
-        average.module, library, autoencoder, vocabulary, lambda **sharp: run.log(**sharp),
+        average.module, library, autoencoder, vocabulary, run.log,
         batch=batch, length=far + recent, games=games, alone=alone, seed=run.step,
     )  # fmt: skip
 
