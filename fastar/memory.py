@@ -55,7 +55,7 @@ class Pattern(Protocol):
 
 
 class Memory(Protocol):
-    """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, 3] are their (t, y, x)."""
+    """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, axes] their positions."""
 
     rope: AxialRope
 

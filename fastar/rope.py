@@ -1,4 +1,4 @@
-"""Rotary positions over time, row and column.
+"""Rotary positions over time, row and column, and over where the camera stands.
 
 Each axis owns its share of a head's width, so keys can be turned in space alone: what TempCache
 compares, because the same content at the same place is the same key at any time before the turn in
@@ -6,6 +6,7 @@ time, and no longer after it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +14,16 @@ from torch import Tensor
 
 
 class AxialRope:
-    """Rotates q and k [..., n, d] by their positions (t, y, x), `where` [..., n, 3].
+    """Rotates q and k [..., n, d] by their positions, `where` [..., n, axes], of which time comes first.
 
-    `widths` splits d over the three axes (even numbers); `bases` are the longest wavelengths over 2 pi.
-    Pairs are (i, i + d/2). Rotating by the negative position undoes it.
+    `widths` splits d over the axes (even numbers): time, row and column, or as many as there are `bases`,
+    the longest wavelengths over 2 pi. Pairs are (i, i + d/2). Rotating by the negative position undoes it.
     """
 
     def __init__(
         self,
-        widths: tuple[int, int, int] = (24, 20, 20),
-        bases: tuple[float, float, float] = (2000.0, 30.0, 30.0),
+        widths: Sequence[int] = (24, 20, 20),
+        bases: Sequence[float] = (2000.0, 30.0, 30.0),
     ) -> None:
         if any(width % 2 for width in widths):
             raise ValueError(f"Every axis turns pairs of channels, so widths must be even, got {widths}.")
@@ -33,7 +34,7 @@ class AxialRope:
             for j in range(width // 2)
         ]
         self.width = sum(widths)
-        self._rates = torch.zeros(3, self.width // 2, dtype=torch.float64)
+        self._rates = torch.zeros(len(widths), self.width // 2, dtype=torch.float64)
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
         self._on: dict[torch.device, Tensor] = {}
         self._tables: deque = deque(maxlen=8)
@@ -52,12 +53,12 @@ class AxialRope:
         return turn(x, *self._table(where, x.dtype, in_space=False))
 
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:
-        """Rotate by row and column only, as if every token were at time 0."""
+        """Rotate by all axes but time, as if every token were at time 0."""
         return turn(x, *self._table(where, x.dtype, in_space=True))
 
     def in_time(self, x: Tensor, frames: Tensor) -> Tensor:
         """Move what has been rotated already by so many frames, [..., n] or one number, forward in time."""
-        angles = self.angles(F.pad(frames[..., None], (0, 2)))
+        angles = self.angles(F.pad(frames[..., None], (0, len(self._rates) - 1)))
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
     def forget(self) -> None:

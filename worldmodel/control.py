@@ -16,7 +16,8 @@ from .actions import KEYS
 
 FOCAL = (80.0, 96.0)  # pixels, horizontal and vertical: 90 degrees over 160 pixels, Doom's tall pixels
 EYE, CEILING = 41.0, 87.0  # map units from the eye down to the floor and up to a ceiling of 128
-TURN, WALK, STRAFE = 7.04, 14.4, 13.8  # degrees and map units per frame of two tics; running doubles them
+TURN = 2 * 640 * 360 / 65536  # degrees per frame of two tics; running doubles all three
+WALK, STRAFE = 14.4, 13.8  # map units per frame
 POINTS = (3, 4)  # rows and columns of sparse points
 DENSE_CHANNELS, SPARSE_CHANNELS = 8, 3 + len(KEYS)
 

@@ -20,12 +20,15 @@ from fastar import AxialRope, Cross, WholePrompt
 from .actions import KEYS
 from .autoencoder import Residual, conv, to_cells, to_tokens
 from .control import DENSE_CHANNELS, SPARSE_CHANNELS, EgoMotion
+from .odometer import Odometer, phases
 
 SelfAttention = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 """(q, k, v) un-rotated [b, h, f n, d], where they are, as `Denoiser` was given it -> [b, h, f n, d]."""
 
 
 WHOLE_PROMPT = WholePrompt()
+BASES = (2000.0, 30.0, 30.0)  # of the rope's axes: time, row, column
+PLACE_BASES = (16.0, 27.0, 27.0)  # heading, x, y: from the finest channels each step is 2, 3, 3 times as wide
 NEAR_SPAN = 16  # frames over which attention is as sharp as its logits are
 
 
@@ -188,6 +191,8 @@ class Denoiser(nn.Module):
 
     channels       numbers per token
     grid           rows and columns of tokens in a frame
+    rope           channels of a head that turn with time, row and column; also with the player's heading, x
+                   and y, if attention is to know where each frame was seen from
     words          size of the prompt vocabulary
     control_width  of the two control branches; control_depth is the number of layers they feed
     focus          attention sharpens with the number of frames it is spread over
@@ -202,7 +207,7 @@ class Denoiser(nn.Module):
         width: int = 384,
         depth: int = 8,
         heads: int = 6,
-        rope: tuple[int, int, int] = (24, 20, 20),
+        rope: Sequence[int] = (24, 20, 20),
         words: int = 512,
         prompt_width: int = 256,
         prompt_depth: int = 2,
@@ -212,11 +217,14 @@ class Denoiser(nn.Module):
         refine: int = 0,
     ) -> None:
         super().__init__()
-        if sum(rope) != width // heads:
-            raise ValueError(f"rope widths {rope} must add up to the head width, {width} // {heads}.")
+        if sum(rope) != width // heads or len(rope) not in (3, 6):
+            raise ValueError(
+                f"rope needs 3 or 6 widths that add up to the head width {width // heads}, not {tuple(rope)}."
+            )
         self.channels, self.grid, self.heads = channels, (grid[0], grid[1]), heads
         tokens = grid[0] * grid[1]
-        self.rope = AxialRope(rope)
+        self.rope = AxialRope(rope, (*BASES, *PLACE_BASES)[: len(rope)])
+        self.odometer = Odometer(channels, self.grid, len(KEYS)) if len(rope) == 6 else None
         self.embed = nn.Linear(channels, width)
         self.level = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
         self.keys = nn.Sequential(nn.Linear(len(KEYS), width), nn.SiLU(), nn.Linear(width, width))
@@ -292,14 +300,22 @@ class Denoiser(nn.Module):
         pairs = [cast(Block, block).read_prompt(states) for block in self.blocks]
         return Prompt([k for k, _ in pairs], [v for _, v in pairs], bias)
 
-    def positions(self, times: Tensor) -> Tensor:
-        """Frame times [..., f] -> token positions (t, y, x) [..., f n, 3]."""
+    def positions(self, times: Tensor, places: Tensor | None = None) -> Tensor:
+        """Frame times [..., f] -> token positions (t, y, x) [..., f n, 3].
+
+        With an odometer also the places [..., f, 3] they were seen from, and positions [..., f n, 6].
+        """
+        if (places is None) != (self.odometer is None):
+            raise ValueError("Places of the frames are wanted exactly where the rope has widths for them.")
         rows, columns = self.grid
         y = torch.arange(rows, device=times.device).repeat_interleave(columns)
         x = torch.arange(columns, device=times.device).repeat(rows)
         space = torch.stack([y, x], -1).float().expand(*times.shape, -1, 2)
         time = times.float()[..., None, None].expand(*times.shape, rows * columns, 1)
-        return torch.cat([time, space], -1).flatten(-3, -2)
+        axes = [time, space]
+        if places is not None:
+            axes.append(phases(places)[..., None, :].expand(*times.shape, rows * columns, 3))
+        return torch.cat(axes, -1).flatten(-3, -2)
 
 
 def adapted(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

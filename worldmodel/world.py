@@ -22,6 +22,7 @@ from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import WHOLE_PROMPT, Denoiser
 from .diffusion import clean_of, noised
 from .graphs import Graphs
+from .odometer import AXES, onward, reckoned
 from .vocabulary import Vocabulary
 
 REREAD = 48  # frames that another memory is begun with
@@ -55,9 +56,17 @@ class Told(NamedTuple):
 
     level: Tensor  # [b, f]
     keys: Tensor  # [b, f, 9]
-    where: tuple[Tensor, ...]  # positions [n, 3] of each frame
+    where: tuple[Tensor, ...]  # positions of each frame, [n, 3] or [b, 1, n, 6]
     controls: list[Tensor]  # from `Denoiser.control`
     span: Tensor  # [1, f]
+
+
+class Frame(NamedTuple):
+    """A clean frame [b, 1, n, c], the keys [b, 1, 9] that led to it, and where it was seen from [b, 1, 4]."""
+
+    latent: Tensor
+    keys: np.ndarray
+    place: Tensor
 
 
 class World:
@@ -94,7 +103,7 @@ class World:
         self._known: dict[bytes, list[Tensor]] = {}  # keys held -> what the control branches make of them
         self.use(memory)
         self._noise = torch.Generator(self.device)
-        self._frames: deque[tuple[Tensor, np.ndarray]] = deque(maxlen=REREAD)
+        self._frames: deque[Frame] = deque(maxlen=REREAD)
         self.frame_index = 0
 
     def use(self, memory: MakeMemory) -> None:
@@ -128,7 +137,7 @@ class World:
     @torch.no_grad()
     def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> int:
         """Remember in another way from here on: the last frames are read again. Returns how many."""
-        latents, keys = self._lately()
+        latents, keys, _ = self._lately()
         self.use(memory)
         self.cross = cross
         self._read(latents, keys)
@@ -136,18 +145,46 @@ class World:
 
     def _read(self, latents: Tensor, keys: np.ndarray) -> None:
         """Begin the memory with clean frames [b, f, n, c] and their keys [b, f, 9]."""
-        frames = [(latents[:, i : i + 1], keys[:, i : i + 1]) for i in range(latents.shape[1])]
-        for i, (latent, held) in enumerate(frames[:-1]):
-            self._pass(latent, [0.0], held, i)
+        places = self._reckon(latents, keys)
+        frames = [
+            Frame(latents[:, i : i + 1], keys[:, i : i + 1], places[:, i : i + 1])
+            for i in range(latents.shape[1])
+        ]
+        for i, (latent, held, place) in enumerate(frames[:-1]):
+            self._run(latent, self._tell([0.0], held, place, i))
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
         self._frames = deque(frames, maxlen=REREAD)
         self.frame_index = len(frames)
 
-    def _lately(self) -> tuple[Tensor, np.ndarray]:
-        """The last clean frames [b, f, n, c] and their keys [b, f, 9]."""
-        latents, keys = zip(*self._frames, strict=True)
-        return torch.cat(latents, 1), np.concatenate(keys, 1)
+    def _lately(self) -> tuple[Tensor, np.ndarray, Tensor]:
+        """The last clean frames [b, f, n, c], their keys [b, f, 9] and places [b, f, 4]."""
+        latents, keys, places = zip(*self._frames, strict=True)
+        return torch.cat(latents, 1), np.concatenate(keys, 1), torch.cat(places, 1)
+
+    @property
+    def places(self) -> Tensor:
+        """Where the last frames were seen from, as far as the odometer knows: [b, f, 3], see `Batch`."""
+        return torch.cat([frame.place for frame in self._frames], 1)[..., :AXES]
+
+    def _reckon(self, latents: Tensor, keys: np.ndarray) -> Tensor:
+        """Places [b, f, 4] of consecutive frames; all the same to a network that does not ask."""
+        if self.denoiser.odometer is None:
+            return torch.zeros(*latents.shape[:2], AXES + 1, device=self.device)
+        return reckoned(self.denoiser.odometer, latents, torch.from_numpy(keys).to(self.device))
+
+    def _go(self, keys: np.ndarray) -> Tensor:
+        """Where the keys [b, 1, 9] lead to [b, 1, 4], and where the last frame was, now that it is seen."""
+        before, last = self._frames[-2 if len(self._frames) > 1 else -1], self._frames[-1]
+        if self.denoiser.odometer is None:
+            return last.place
+        frames = torch.cat([before.latent, last.latent], 1)
+        held = torch.from_numpy(np.concatenate([last.keys, keys], 1)).to(self.device)
+        places = torch.cat([before.place, last.place], 1)
+        seen, place = onward(self.denoiser.odometer, frames, held, places)
+        if before is not last:
+            self._frames[-1] = last._replace(place=seen[:, None])
+        return place[:, None]
 
     @torch.no_grad()
     def say(self, prompt: str | Sequence[str]) -> list[str]:
@@ -165,18 +202,19 @@ class World:
         """Dream one frame from the keys held [9] or [b, 9]: its latent tokens [b, n, c]."""
         now = np.broadcast_to(np.asarray(keys, np.uint8), (self.batch, len(KEYS)))[:, None]
         with self._clock("dream"):
-            clean = self._dream(now)
-        self._frames.append((clean, now))
+            place = self._go(now)
+            clean = self._dream(now, place)
+        self._frames.append(Frame(clean, now, place))
         self.frame_index += 1
         return clean[:, 0]
 
-    def _dream(self, keys: np.ndarray) -> Tensor:
+    def _dream(self, keys: np.ndarray, place: Tensor) -> Tensor:
         """A clean frame [b, 1, n, c] from keys [b, 1, 9]; the frame before it is committed on the way."""
         first, *others = self.levels
-        last, held = self._frames[-1]
-        both = np.concatenate([held, keys], 1)
-        told = [self._tell([self.context_level, first], both, self.frame_index - 1)]
-        told += [self._tell([level], keys, self.frame_index, committed=1) for level in others]
+        last, held, there = self._frames[-1]
+        both, places = np.concatenate([held, keys], 1), torch.cat([there, place], 1)
+        told = [self._tell([self.context_level, first], both, places, self.frame_index - 1)]
+        told += [self._tell([level], keys, place, self.frame_index, committed=1) for level in others]
         noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
         imagine = self._graphs or self._imagine
         return imagine(last, told, noise)
@@ -195,7 +233,7 @@ class World:
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
         """Remember real frames uint8 [b, h, w, 3] in place of the ones just dreamt."""
-        self._frames[-1] = self.encode(frames)[:, None], self._frames[-1][1]
+        self._frames[-1] = self._frames[-1]._replace(latent=self.encode(frames)[:, None])
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> np.ndarray:
@@ -210,7 +248,7 @@ class World:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next frame depends on besides the weights."""
-        latents, keys = self._lately()
+        latents, keys, places = self._lately()
         return {
             "memory": self.memory.state_dict(),
             "noise": self._noise.get_state(),
@@ -219,6 +257,7 @@ class World:
             "prompts": list(self.prompts),
             "latents": latents,
             "keys": torch.from_numpy(keys),
+            "places": places,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -227,7 +266,8 @@ class World:
         self._noise.set_state(state["noise"].cpu())
         self.frame_index, self.batch = state["frame_index"], state["batch"]
         keys = [held.cpu().numpy() for held in state["keys"].split(1, 1)]
-        self._frames = deque(zip(state["latents"].split(1, 1), keys, strict=True), maxlen=REREAD)
+        frames = zip(state["latents"].split(1, 1), keys, state["places"].split(1, 1), strict=True)
+        self._frames = deque((Frame(*frame) for frame in frames), maxlen=REREAD)
         self.say(state["prompts"])
 
     def encode(self, frames: np.ndarray) -> Tensor:
@@ -235,21 +275,22 @@ class World:
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device)
         return self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float()
 
-    def _pass(self, frames: Tensor, levels: list[float], keys: np.ndarray, start: int) -> Tensor:
-        """Velocity [b, 1, n, c] of the last of frames [b, f, n, c] at times start, start + 1, ...
-
-        All but the last are committed.
-        """
-        return self._run(frames, self._tell(levels, keys, start))
-
-    def _tell(self, levels: list[float], keys: np.ndarray, start: int, *, committed: int = 0) -> Told:
+    def _tell(
+        self, levels: list[float], keys: np.ndarray, places: Tensor, start: int, *, committed: int = 0
+    ) -> Told:
         """For frames at times start, start + 1, ..., once so many frames more have been committed."""
         times = torch.arange(start, start + len(levels), device=self.device)
         level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
         keys = np.array(keys, np.uint8)
-        held, where = torch.from_numpy(keys).to(self.device), self.denoiser.positions(times).chunk(len(times))
+        held, where = torch.from_numpy(keys).to(self.device), self._where(times, places).chunk(len(times), -2)
         span = [self.memory.span(0, committed + i) for i in range(len(levels))]
         return Told(level, held, where, self._controls(keys), torch.tensor([span], device=self.device))
+
+    def _where(self, times: Tensor, places: Tensor) -> Tensor:
+        """Positions of the tokens of frames [f n, 3], or [b, 1, f n, 6] where each game has its places."""
+        if self.denoiser.odometer is None:
+            return self.denoiser.positions(times)
+        return self.denoiser.positions(times.expand(self.batch, -1), places)[:, None]
 
     def _run(self, frames: Tensor, told: Told) -> Tensor:
         x, reads, prompt = frames.to(self.dtype), self._reads, self._prompt

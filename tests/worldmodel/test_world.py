@@ -14,7 +14,7 @@ from worldmodel.autoencoder import to_frames
 from worldmodel.diffusion import noised
 from worldmodel.training.twostream import TwoStream
 from worldmodel.vocabulary import pad
-from worldmodel.world import REREAD, World
+from worldmodel.world import REREAD, Frame, World
 
 CLOSE = dict(rtol=0, atol=1e-4)
 each_memory = pytest.mark.parametrize("memory", MEMORIES)
@@ -101,12 +101,13 @@ def test_riding_along_is_a_pass_of_its_own(memory):
         game.reset_latents(latents[:, :6], keys[:, :6], PROMPT, seed=3)
     for i, x in enumerate(noise(3, seed=3), start=6):
         expected = riding.step(keys[:, i])
-        walking._pass(walking._frames[-1][0], [0.0], keys[:, i - 1 : i].numpy(), i - 1)
+        last, now = walking._frames[-1], keys[:, i : i + 1].numpy()
+        walking._run(last.latent, walking._tell([0.0], last.keys, last.place, i - 1))
         for layer in range(2):
             walking.memory.commit(layer)
-        found = x[:, None] - walking._pass(x[:, None], [1.0], keys[:, i : i + 1].numpy(), i)
+        found = x[:, None] - walking._run(x[:, None], walking._tell([1.0], now, last.place, i))
         assert_close(found[:, 0], expected, **CLOSE)
-        walking._frames[-1] = found, keys[:, i : i + 1].numpy()
+        walking._frames[-1] = last._replace(latent=found, keys=now)
 
 
 @each_memory
@@ -117,8 +118,9 @@ def test_a_long_opening_is_remembered_frame_by_frame(memory):
     at_once.reset_latents(latents, keys, PROMPT, seed=3)
     one_by_one.reset_latents(latents[:, :2], keys[:, :2], PROMPT, seed=3)
     for i in range(1, 11):
-        one_by_one._pass(latents[:, i : i + 2], [0.0, 0.0], keys[:, i : i + 2].numpy(), i)
-    one_by_one._frames.append((latents[:, -1:], keys[:, -1:].numpy()))
+        two, places = slice(i, i + 2), torch.zeros(2, 2, 4)
+        one_by_one._run(latents[:, two], one_by_one._tell([0.0, 0.0], keys[:, two].numpy(), places, i))
+    one_by_one._frames.append(Frame(latents[:, -1:], keys[:, -1:].numpy(), places[:, -1:]))
     one_by_one.frame_index = 12
     for held in clip(3, seed=9)[1].unbind(1):
         assert_close(at_once.step(held), one_by_one.step(held), **CLOSE)

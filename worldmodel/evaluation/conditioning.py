@@ -65,7 +65,8 @@ def _loss(
     level = torch.tensor(LEVELS, device=device).repeat(-(-f // len(LEVELS)))[:f].expand(b, -1)
     history = clip.latents, torch.zeros(b, streams.history, device=device)
     dream = noised(truth, level, noise), level
-    velocity = streams(network, history, dream, keys, clip.times, network.read_prompt(words), controls)
+    prompt = network.read_prompt(words)
+    velocity = streams(network, history, dream, keys, clip.times, prompt, controls, places=clip.places)
     return float((velocity - (noise - truth)).square().mean())
 
 

@@ -24,7 +24,7 @@ from ..denoiser import Denoiser
 from ..diffusion import clean_of, noised
 from ..vocabulary import Vocabulary
 from .critic import Critic
-from .flow import draw
+from .flow import draw, wander
 from .latents import Batch, Library
 from .loop import Average, Run, adamw, update
 from .rollout import Alone, rollouts
@@ -190,6 +190,7 @@ class Scene:
     def __init__(self, clip: Batch | Alone, streams: Layouts, history_level: float) -> None:
         self.clip, self.streams = clip.clip if isinstance(clip, Alone) else clip, streams
         latents, self.noisy = self.clip.latents, streams(True, 1).noisy
+        self.places = self.clip.places if isinstance(clip, Alone) else wander(clip)
         (b, f), device = latents.shape[:2], latents.device
         self.truth = latents[:, -self.noisy :]
         self.told = (history_level * torch.rand(b, 1, device=device)).expand(b, f)
@@ -248,7 +249,8 @@ class Scene:
         history = noised(lived, told, torch.randn_like(lived)), told
         with self._mixed():
             prompt, controls = network.read_prompt(clip.words), network.control(clip.keys)
-            return streams(network, history, (frames, level), clip.keys, clip.times, prompt, controls, seen)
+            when = clip.keys, clip.times
+            return streams(network, history, (frames, level), *when, prompt, controls, seen, self.places)
 
     def _mixed(self) -> torch.autocast:
         return torch.autocast(self.truth.device.type, torch.bfloat16, enabled=self.truth.is_cuda)

@@ -14,14 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..autoencoder import Autoencoder
 from ..denoiser import Denoiser
 from ..diffusion import context_levels, noised, training_levels
+from ..odometer import odometry_loss
 from .latents import Batch, Library
 from .loop import Average, Run, adamw, muon, rank, rate, update
 from .twostream import TwoStream, compile_network
+
+WANDER = 2.0  # map units: the error of an odometer after a frame; it grows with the root of their number
 
 
 def train_flow(
@@ -46,6 +50,8 @@ def train_flow(
 ) -> Denoiser:
     """Train the network in place of its own; returns its averaged weights. `orthogonal` is for Muon."""
     device = library.latents.device
+    if network.odometer is not None and library.places.isnan().any():
+        raise ValueError("An odometer learns from episodes with poses, but some of these have none.")
     run = Run(folder, "flow", minutes=minutes, steps=steps)
     average = Average(network, 0.999)
     how: Any = dict(betas=(0.9, 0.95), decay=0.02)
@@ -59,12 +65,15 @@ def train_flow(
 
     for progress in run.laps():
         clip = next(clips)
+        lived = degrade(clip, autoencoder, network.grid, degraded)
         with mixed:
-            loss = flow_loss(network, streams, degrade(clip, autoencoder, network.grid, degraded), clip)
+            loss = flow_loss(network, streams, lived, clip)
+            away = steps_loss(network, lived, clip, recent)
+            loss = loss + away
         norm = update(learn, loss, lr * rate(progress, run.step, warmup=warmup, hold=0.6))
         average.update(network)
         if run.step % log_every == 0:
-            run.log(loss=loss, gradient=norm)
+            run.log(loss=loss - away, odometry=away, gradient=norm)
         if run.step % save_every == save_every - 1:
             run.save(network=network, average=average, learn=learn)
     run.save(network=network, average=average, learn=learn)
@@ -86,8 +95,29 @@ def flow_loss(network: Denoiser, streams: TwoStream, history: Tensor, clip: Batc
         clip.times,
         network.read_prompt(clip.words),
         controls(network, clip.keys),
+        places=wander(clip),
     )
     return (velocity - (noise - truth)).square().mean()
+
+
+def steps_loss(network: Denoiser, lived: Tensor, clip: Batch, recent: int) -> Tensor:
+    """How wrong the odometer is about the recent frames; 0 for a network without one."""
+    if network.odometer is None:
+        return torch.zeros((), device=lived.device)
+    parts = (x[:, -recent:] for x in (lived, clip.keys, clip.places))
+    return odometry_loss(network.odometer, *parts)
+
+
+def wander(clip: Batch) -> Tensor:
+    """The clip's places [b, f, 3] as an odometer knows them: its north is anywhere, and its errors grow."""
+    places, gaps = clip.places, clip.times.diff(dim=1).flip(1).float()
+    b, f = clip.times.shape
+    error = WANDER * gaps.sqrt()[..., None] * torch.randn(b, f - 1, 2, device=places.device)
+    at = places[..., :2] + F.pad(error.cumsum(1), (0, 0, 1, 0)).flip(1)  # none at the last frame
+    north = 2 * torch.pi * torch.rand(b, 1, device=places.device)
+    cos, sin = north.cos(), north.sin()
+    x, y = at.unbind(-1)
+    return torch.stack([x * cos - y * sin, x * sin + y * cos, places[..., 2] + north], -1)
 
 
 def controls(network: Denoiser, keys: Tensor) -> list[Tensor]:

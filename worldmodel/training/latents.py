@@ -39,6 +39,7 @@ class Reels(Dataset):
         if self.vocabulary is not None:
             reel["keys"] = torch.from_numpy(episode.keys)
             reel["earlier"] = earlier_views(episode.pose, len(episode))
+            reel["places"] = stood(episode.pose, len(episode))
             reel["captions"] = [
                 [
                     (part, self.vocabulary.indices(text))
@@ -60,13 +61,15 @@ def read(reels: Reels, workers: int) -> Iterator[dict[str, Any]]:
 class Batch:
     """Clips: frames of history and, last, the frames to dream.
 
-    latents [b, f, n, c]; keys [b, f, 9]; times [b, f] in frames, 0 the last one; words [b, l]
+    latents [b, f, n, c]; keys [b, f, 9]; times [b, f] in frames, 0 the last one; words [b, l];
+    places [b, f, 3] they were seen from: x and y in map units, 0 the last one's, and heading in radians
     """
 
     latents: Tensor
     keys: Tensor
     times: Tensor
     words: Tensor
+    places: Tensor
 
 
 class Library:
@@ -78,10 +81,16 @@ class Library:
         keys: Sequence[Tensor],
         captions: list[list[Sentences]],
         earlier: Sequence[np.ndarray],
+        places: Sequence[Tensor] | None = None,
     ) -> None:
-        """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, and `earlier_views`."""
+        """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, `earlier_views`, `stood`.
+
+        Without places, nobody knows them.
+        """
         lengths = np.array([len(x) for x in latents])
         self.latents, self.keys, self.captions = torch.cat(list(latents)), torch.cat(list(keys)), captions
+        places = [stood(None, length) for length in lengths] if places is None else list(places)
+        self.places = torch.cat(places).to(self.latents.device)
         self.starts = np.cumsum(lengths) - lengths
         self.episode = np.repeat(np.arange(len(lengths)), lengths)
         self.earlier = np.concatenate(
@@ -101,7 +110,7 @@ class Library:
         workers: int = 0,
     ) -> "Library":
         """Read every episode through the autoencoder."""
-        latents, keys, captions, earlier = [], [], [], []
+        latents, keys, captions, earlier, where = [], [], [], [], []
         for reel in read(Reels(found, vocabulary), workers):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 parts = reel["frames"].split(1000)
@@ -111,7 +120,8 @@ class Library:
             keys.append(reel["keys"].to(device))
             captions.append(reel["captions"])
             earlier.append(reel["earlier"])
-        return cls(latents, keys, captions, earlier)
+            where.append(reel["places"])
+        return cls(latents, keys, captions, earlier, where)
 
     def __len__(self) -> int:
         return len(self.latents)
@@ -148,7 +158,9 @@ class Library:
         indices, prompts = plan
         at = torch.from_numpy(indices).to(self.latents.device, non_blocking=True)
         words = pad(prompts, LONGEST).to(self.latents.device, non_blocking=True)
-        return Batch(self.latents[at].float(), self.keys[at].float(), at - at[:, -1:], words)
+        places = self.places[at]
+        places[..., :2] -= places[:, -1:, :2].clone()
+        return Batch(self.latents[at].float(), self.keys[at].float(), at - at[:, -1:], words, places)
 
     def _ends_with(self, frames: int) -> np.ndarray:
         """Indices of frames that have at least frames - 1 before them in their episode."""
@@ -175,6 +187,13 @@ def _around(view: int, first: int, start: int, far: int, rng: np.random.Generato
     others = np.setdiff1d(np.arange(start, first), run)
     run = np.unique(run)
     return np.sort(np.concatenate([run, rng.choice(others, far - len(run), replace=False)]))
+
+
+def stood(pose: np.ndarray | None, frames: int) -> Tensor:
+    """Where each frame was seen from [frames, 3]: x, y in map units, heading in radians; NaN if unknown."""
+    if pose is None:
+        return torch.full((frames, 3), torch.nan)
+    return torch.from_numpy(np.column_stack([pose[:, :2], np.deg2rad(pose[:, 3])]).astype(np.float32))
 
 
 def earlier_views(pose: np.ndarray | None, frames: int) -> np.ndarray:

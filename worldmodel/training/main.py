@@ -30,6 +30,7 @@ from .loop import processes, rank, share
 ADDED = (
     ".focus",
     "refiner.",
+    "odometer.",
 )  # parts that add nothing at first, so a network without them may go on with them
 STAGES = ("autoencoder", "flow", "adversarial")
 FEW_STEPS = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels

@@ -63,7 +63,7 @@ def rollouts(
     since = (torch.arange(frames, device=device) - opening + 1).clamp_min(0)
     while True:
         real = next(openings)
-        dreamt = play_on(student, autoencoder, vocabulary, real, opening, seed)
+        dreamt, places = play_on(student, autoencoder, vocabulary, real, opening, seed)
         seed += 1
         watch(**sharpness_by_age(autoencoder, student.grid, real.latents, dreamt, opening))
         for _ in range(uses):
@@ -71,7 +71,8 @@ def rollouts(
             first = torch.randint(frames - length + 1, (batch, 1), device=device)
             at = first + torch.arange(length, device=device)
             times = (at - at[:, -1:]).expand(batch, -1)
-            clip = Batch(real.latents[game, at], real.keys[game, at], times, real.words[game[:, 0]])
+            words = real.words[game[:, 0]]
+            clip = Batch(real.latents[game, at], real.keys[game, at], times, words, places[game, at])
             yield Alone(clip, dreamt[game, at], since[at])
 
 
@@ -84,16 +85,23 @@ def play_on(
     opening: int,
     seed: int,
     window: int = 32,
-) -> Tensor:
-    """Latents of the clip with all frames after the `opening` dreamt in one pass each, as play does it."""
+) -> tuple[Tensor, Tensor]:
+    """Latents of the clip with all frames after the `opening` dreamt in one pass each, as play does it.
+
+    And the places [b, f, 3] where the student believed to be.
+    """
     half = torch.bfloat16 if clip.latents.is_cuda else torch.float32
     memory = partial(WindowSink, recent=window)
     world = World(autoencoder, copy.deepcopy(student).to(half).eval(), vocabulary, memory)
     keys = clip.keys.byte().cpu().numpy()
     prompts = [vocabulary.text(words) for words in clip.words.tolist()]
     world.reset_latents(clip.latents[:, :opening], keys[:, :opening], prompts, seed)
-    dreamt = [world.step(held) for held in keys[:, opening:].swapaxes(0, 1)]
-    return torch.cat([clip.latents[:, :opening], torch.stack(dreamt, 1)], 1)
+    places = world.places
+    dreamt = []
+    for held in keys[:, opening:].swapaxes(0, 1):
+        dreamt.append(world.step(held))
+        places = torch.cat([places, world.places[:, -1:]], 1)
+    return torch.cat([clip.latents[:, :opening], torch.stack(dreamt, 1)], 1), places
 
 
 @torch.no_grad()

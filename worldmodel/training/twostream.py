@@ -59,6 +59,7 @@ class TwoStream:
         prompt: Prompt,
         controls: list[Tensor],
         seen: list[Tensor] | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """What the network says of the dreamt frames [b, candidates * noisy, n, c].
 
@@ -66,6 +67,7 @@ class TwoStream:
         keys, times     of the whole clip [b, f, 9], [b, f], which ends with the dreamt frames
         controls        of the whole clip, from `Denoiser.control`
         seen            takes the features of each block, of all frames of both streams
+        places          where each frame of the clip was seen from [b, f, 3], if the network wants to know
         """
         along = [self._along(x) for x in (keys, times, *controls)]
         all_keys, all_times, *all_controls = along
@@ -73,7 +75,8 @@ class TwoStream:
         levels = torch.cat([history[1], dream[1]], 1)
         last = torch.arange(1, self.noisy + 1, device=levels.device) + self.history - self.noisy
         span = torch.cat([torch.arange(1, self.history + 1, device=levels.device), *[last] * self.candidates])
-        angles = network.rope.angles(network.positions(all_times)).float()
+        all_places = None if places is None or network.odometer is None else self._along(places)
+        angles = network.rope.angles(network.positions(all_times, all_places)).float()
         reads = [self.read] * len(network.blocks)
         span = span.clamp_min(1)[None]
         out = network(frames, levels, all_keys, angles, prompt, reads, all_controls, span=span, seen=seen)

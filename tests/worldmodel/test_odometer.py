@@ -1,0 +1,215 @@
+"""The odometer knows the heading from the keys alone, and what is seen from where is told to attention."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import CHANNELS, DENOISER, GRID, MEMORIES, TOKENS, VOCABULARY, autoencoder, clip, shaken
+from torch.testing import assert_close
+
+from worldmodel.actions import KEYS, action
+from worldmodel.denoiser import Denoiser
+from worldmodel.episodes import Episode
+from worldmodel.odometer import COARSEST, Odometer, compass, odometry_loss, onward, phases, reckoned, turned
+from worldmodel.openings import load_opening
+from worldmodel.training.flow import wander
+from worldmodel.training.latents import Batch, stood
+from worldmodel.training.twostream import TwoStream
+from worldmodel.vocabulary import pad
+from worldmodel.world import World
+
+CLOSE = dict(rtol=1e-4, atol=1e-4)
+OPENINGS = sorted(path for path in (Path(__file__).parents[2] / "assets/openings").glob("*") if path.is_dir())
+each_memory = pytest.mark.parametrize("memory", MEMORIES)
+
+
+def placed(seed: int = 0) -> Denoiser:
+    torch.manual_seed(seed)
+    return shaken(Denoiser(**DENOISER | dict(rope=(4, 2, 2, 4, 2, 2))))  # pyright: ignore[reportArgumentType]
+
+
+def game(memory: str = "dense", **options) -> World:
+    return World(autoencoder(), placed(), VOCABULARY, MEMORIES[memory], **options)
+
+
+def odometer() -> Odometer:
+    torch.manual_seed(0)
+    return shaken(Odometer(CHANNELS, GRID, len(KEYS), hidden=8))
+
+
+# ---- where the player stands
+
+
+@pytest.mark.parametrize("folder", OPENINGS, ids=lambda path: path.name)
+def test_the_heading_is_the_engines(folder):
+    """To the last of the frames of a real game, from all keys since it began."""
+    angles = np.deg2rad([step["pose"][3] for step in Episode(folder).steps])
+    keys = torch.from_numpy(load_opening(folder).prefix)
+    place, headings = torch.zeros(1, 4, dtype=torch.float64), []
+    for held in keys:
+        place = turned(place, held[None])
+        headings.append(float(place[0, 2]))
+    reckoned, true = (np.unwrap(x) for x in (headings[-len(angles) :], angles))
+    assert np.abs((reckoned - reckoned[-1]) - (true - true[-1])).max() < 2e-4  # a hundredth of a degree
+
+
+def test_a_turn_begins_slowly():
+    place, headings = torch.zeros(1, 4), [0.0]
+    for _ in range(5):
+        place = turned(place, torch.from_numpy(action(["turn_left", "run"]))[None])
+        headings.append(float(place[0, 2].rad2deg()))
+    expected = [3.5156, 3.5156, 8.7891, 14.0625, 14.0625]
+    assert_close(torch.tensor(headings).diff(), torch.tensor(expected), **CLOSE)
+
+
+def test_ahead_is_where_the_heading_points():
+    ahead, right = compass(torch.tensor([0.0, 0.0, torch.pi / 2]))
+    assert_close(ahead, torch.tensor([0.0, 1.0]), **CLOSE)
+    assert_close(right, torch.tensor([1.0, 0.0]), **CLOSE)
+
+
+def test_true_steps_lead_where_the_player_went():
+    """The steps that the loss asks for, walked one after another, end where the player stands."""
+    random = torch.Generator().manual_seed(0)
+    places = torch.rand(3, 6, 3, generator=random) * torch.tensor([40.0, 40.0, 6.0])
+    latents, keys = clip(6, batch=3)
+
+    class Knows(torch.nn.Module):
+        def forward(self, frames, held):
+            here, there = places[:, :-1], places[:, 1:]
+            ahead, right = compass(there)
+            went = there[..., :2] - here[..., :2]
+            steps = torch.stack([(went * ahead).sum(-1), (went * right).sum(-1)], -1)
+            return steps.flatten(0, 1)[:, None].expand(-1, 2, -1)
+
+    spin = places[..., 2].diff(dim=1)
+    walked = torch.zeros(3, 2)
+    for i in range(5):
+        step = Knows()(None, None).unflatten(0, (3, 5))[:, i, 0]
+        ahead, right = compass(places[:, i + 1])
+        walked = walked + step[:, :1] * ahead + step[:, 1:] * right
+    assert_close(walked, places[:, -1, :2] - places[:, 0, :2], **CLOSE)
+    assert spin.abs().max() > 0
+
+
+def test_the_loss_is_of_both_steps():
+    """It moves when the player is elsewhere in any of three frames in a row, and not with where north is."""
+    latents, keys = clip(3)
+    places = torch.rand(2, 3, 3) * 20
+    loss = odometry_loss(odometer(), latents, keys, places)
+    for frame in range(3):
+        other = places.clone()
+        other[:, frame, 0] += 5
+        assert (odometry_loss(odometer(), latents, keys, other) - loss).abs() > 1e-4
+    batch = Batch(latents, keys, torch.arange(-2, 1).expand(2, 3), torch.zeros(2, 1), places)
+    around = wander(batch)
+    assert_close(around[..., 2].diff(dim=1), places[..., 2].diff(dim=1), **CLOSE)
+    assert_close(around[:, -1, :2].norm(dim=-1), places[:, -1, :2].norm(dim=-1), **CLOSE)
+
+
+def test_a_frame_that_is_seen_is_placed_as_if_it_had_begun_the_game():
+    """`onward` one frame after another and `reckoned` over all of them agree."""
+    latents, keys = clip(6)
+    teller = odometer()
+    whole = reckoned(teller, latents, keys)
+    places = whole[:, :2]
+    for i in range(1, 5):
+        two = slice(i - 1, i + 1)
+        held = torch.stack([keys[:, i], keys[:, i]], 1)  # what comes is not known to `reckoned`
+        seen, _ = onward(teller, latents[:, two], held, torch.stack([whole[:, i - 1], places[:, -1]], 1))
+        assert_close(seen, whole[:, i], **CLOSE)
+        places = torch.cat([places, whole[:, i + 1 : i + 2]], 1)
+
+
+def test_places_come_round_together():
+    """A rope cannot tell two places that are `COARSEST` apart, nor two headings a full turn apart."""
+    rope, where = placed().rope, placed().positions
+    q = torch.randn(TOKENS, 16, dtype=torch.float64)
+    here = torch.tensor([[3.0, 4.0, 0.5]], dtype=torch.float64)
+    there = here + torch.tensor([[COARSEST, 0.0, 2 * torch.pi]], dtype=torch.float64)
+    a, b = (phases(x) for x in (here, there))
+    turns = (b - a) / (2 * torch.pi)
+    assert_close(turns, torch.tensor([[8.0, 9.0, 0.0]], dtype=torch.float64), **CLOSE)
+    times = torch.zeros(1)
+    assert_close(rope(q, where(times, here)), rope(q, where(times, here)), **CLOSE)
+    assert not torch.allclose(rope(q, where(times, here)), rope(q, where(times, here + 20.0)))
+
+
+def test_without_poses_nobody_knows():
+    assert stood(None, 5).isnan().all() and stood(None, 5).shape == (5, 3)
+    pose = np.array([[1.0, 2.0, 0.0, 180.0]], np.float32)
+    assert_close(stood(pose, 1), torch.tensor([[1.0, 2.0, torch.pi]]), **CLOSE)
+
+
+# ---- a world that knows where it is
+
+
+def test_play_is_what_training_trains():
+    """A dreamt frame sees its history from the same places as in a clip."""
+    latents, keys = clip(7)
+    world = game()
+    network = world.denoiser
+    world.reset_latents(latents[:, :6], keys[:, :6], "a red room", seed=3)
+    dreamt = world.step(keys[:, 6])
+    x = torch.randn(2, TOKENS, CHANNELS, generator=torch.Generator().manual_seed(3))
+    words = pad([VOCABULARY.indices("a red room")] * 2)
+    velocity = TwoStream(TOKENS, 7, 1, torch.device("cpu"))(
+        network,
+        (latents, torch.zeros(2, 7)),
+        (x[:, None], torch.ones(2, 1)),
+        keys,
+        torch.arange(7).expand(2, -1),
+        network.read_prompt(words),
+        network.control(keys),
+        places=world.places,
+    )
+    assert_close(dreamt, x - velocity[:, 0], **CLOSE)
+
+
+def test_where_it_is_matters():
+    """The same frames, dreamt on from other places, go another way."""
+    latents, keys = clip(7)
+    here, there = game(), game()
+    for world in (here, there):
+        world.reset_latents(latents[:, :6], keys[:, :6], "a red room", seed=3)
+    moved = there._frames[-1].place + torch.tensor([40.0, 0.0, 1.0, 0.0])
+    there._frames[-1] = there._frames[-1]._replace(place=moved)
+    assert not torch.allclose(here.step(keys[:, 6]), there.step(keys[:, 6]), atol=1e-3)
+
+
+@each_memory
+def test_games_of_a_batch_have_places_of_their_own(memory):
+    latents, keys = clip(12)
+    both = game(memory)
+    both.reset_latents(latents[:, :6], keys[:, :6], "", seed=3)
+    together = torch.stack([both.step(keys[:, i]) for i in range(6, 12)])
+    assert not torch.allclose(both.places[0], both.places[1])
+    alone = game(memory)
+    alone.reset_latents(latents[:1, :6], keys[:1, :6], "", seed=3)
+    alone._draw = lambda draw=both._draw: draw()[:1]  # the same noise as in the batch
+    both._noise.manual_seed(3)
+    assert_close(torch.stack([alone.step(keys[:1, i]) for i in range(6, 12)]), together[:, :1], **CLOSE)
+
+
+@each_memory
+def test_a_saved_game_knows_where_it_was(memory):
+    latents, keys = clip(16)
+    world, other = game(memory), game(memory)
+    world.reset_latents(latents[:, :6], keys[:, :6], "", seed=3)
+    for i in range(6, 10):
+        world.step(keys[:, i])
+    other.load_state_dict(world.state_dict())
+    for i in range(10, 16):
+        assert torch.equal(world.step(keys[:, i]), other.step(keys[:, i]))
+    assert torch.equal(world.places, other.places)
+
+
+def test_places_are_wanted_exactly_where_they_are_read():
+    times = torch.arange(2)
+    with pytest.raises(ValueError, match="Places"):
+        placed().positions(times)
+    with pytest.raises(ValueError, match="Places"):
+        Denoiser(**DENOISER).positions(times, torch.zeros(2, 3))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="3 or 6 widths"):
+        Denoiser(**DENOISER | dict(rope=(8, 8)))  # pyright: ignore[reportArgumentType]
