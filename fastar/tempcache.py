@@ -10,11 +10,13 @@ least valuable are evicted.
 """
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .memory import Pattern, Stats, rows
+from .memory import Past, Pattern, Stats, rows
+from .packed import Packed, pack
 from .rope import AxialRope
 from .search import SEARCHES, Search, across_heads
 from .window import WindowSink
@@ -31,6 +33,7 @@ class TempCache(WindowSink):
     half_life  frames after which an entry that nothing joins counts half when room is needed
     per_head   heads remember on their own, `far` entries each; else they agree by the mean of their cosines
     search     how the entry most alike is found, a name in `SEARCHES`; cosines are then taken exactly
+    packed     keys and values of far entries are kept as int8: half of their bytes, a little slower to read
 
     Always: counts of the far entries + evicted + whole tokens == tokens seen.
 
@@ -49,6 +52,8 @@ class TempCache(WindowSink):
         "time",
         "now",
         "evicted",
+        "far_keys",
+        "far_values",
     )
 
     def __init__(
@@ -68,6 +73,7 @@ class TempCache(WindowSink):
         half_life: float = 100.0,
         per_head: bool = False,
         search: str = "exact",
+        packed: bool = False,
         pattern: Pattern | None = None,
     ) -> None:
         thresholds = [threshold] * layers if isinstance(threshold, float | int) else list(threshold)
@@ -75,6 +81,7 @@ class TempCache(WindowSink):
             raise ValueError(f"One threshold, or one for each of {layers} layers; got {len(thresholds)}.")
         self.far, self.thresholds, self.drift, self.margin = far, thresholds, drift, margin
         self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
+        self.packed = packed
         if search not in SEARCHES:
             raise ValueError(f"No search {search!r}; there is {', '.join(SEARCHES)}.")
         self.search: Search | None = None if search == "exact" else SEARCHES[search]()
@@ -90,7 +97,18 @@ class TempCache(WindowSink):
         self.look, self.code, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(6))
         self.now = nothing  # frames committed, on the device
         self.evicted = nothing  # tokens [r]
+        # If `packed`, [l, b, h, far, d] in place of the end of the buffers.
+        self.far_keys: Packed | None = None
+        self.far_values: Packed | None = None
         self._limit: Tensor | None = None
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.tokens and self.packed != (self.far_keys is not None):
+            raise ValueError(
+                f"The far entries of this state are {'not ' * self.packed}packed, but packed is "
+                f"{str(self.packed).lower()} in these settings. Load it with the settings it was saved with."
+            )
 
     def span(self, layer: int, ahead: int = 0) -> int:
         return self.committed[layer] + ahead + 1  # entries count for all that they stand for
@@ -133,6 +151,10 @@ class TempCache(WindowSink):
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
         self.now = torch.tensor(self.sink + self.recent, device=k.device)  # when the first frame leaves
+        if self.packed:
+            both = self.keys, self.values
+            self.far_keys, self.far_values = (pack(x[..., self._whole :, :]) for x in both)
+            self.keys, self.values = (x[..., : self._whole, :].clone() for x in both)
         if self.search:
             self.code = self.search.encode(self.look)
 
@@ -233,7 +255,7 @@ class TempCache(WindowSink):
         self.mean.index_put_(
             _index(target), shift, accumulate=True
         )  # exact also where several merge into one
-        self._put(self.values, target, rows(self.mean, target))
+        self._put(self.far_values or self.values, target, rows(self.mean, target))
         self.evicted += (held - moved).sum(-1)
         return merges, target
 
@@ -250,16 +272,31 @@ class TempCache(WindowSink):
         self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
         self.time.scatter_(1, entry, self.now.expand_as(entry))
-        self._put(self.keys, entry, key)
-        self._put(self.values, entry, mean)
+        self._put(self.far_keys or self.keys, entry, key)
+        self._put(self.far_values or self.values, entry, mean)
 
     def _from_first(self, look: Tensor, entry: Tensor) -> Tensor:
         """Cosine of looks [r, n, c] with the first key of their entries [r, n]."""
         return (look * rows(self.first_look, entry)).sum(-1)
 
-    def _put(self, buffer: Tensor, entry: Tensor, rows: Tensor) -> None:
+    def _put(self, buffer: Tensor | Packed, entry: Tensor, rows: Tensor) -> None:
         """Write rows [r, n, heads, d] to far entries [r, n] of the keys or values."""
-        self._rows(buffer)[:, :, self._whole :].transpose(1, 2)[_index(entry)] = rows.to(buffer.dtype)
+        if isinstance(buffer, Packed):
+            for part, numbers in zip(buffer, pack(rows), strict=True):
+                self._rows(part).transpose(1, 2)[_index(entry)] = numbers.to(part.dtype)
+        else:
+            self._rows(buffer)[:, :, self._whole :].transpose(1, 2)[_index(entry)] = rows.to(buffer.dtype)
+
+    def _past(self, layer: int) -> Past:
+        past = super()._past(layer)
+        if self.far_keys is None or self.far_values is None or past.bias is None:
+            return past
+        far = past.bias.shape[-1] - self._whole
+        keys, values = (
+            torch.cat([x, Packed(*(y[layer, :, :, :far] for y in z)).read(x.dtype)], 2)
+            for x, z in ((past.keys, self.far_keys), (past.values, self.far_values))
+        )
+        return past._replace(keys=keys, values=values)
 
     def _rows(self, buffer: Tensor) -> Tensor:
         """A view of keys or values [l, b, h, room, d] as [r, heads, room, d]."""
@@ -272,8 +309,14 @@ class TempCache(WindowSink):
         super()._rebase(layer, reach)
         rows = self.time.unflatten(0, (self.layers, -1))[layer]
         overdue = self._overdue(rows - self.recent, self.committed[layer], reach) * (rows >= 0)
-        far = self._rows(self.keys).unflatten(0, (self.layers, -1))[layer, :, :, self._whole :]
-        far.copy_(self.rope.in_time(far, overdue[:, None]))
+        if self.far_keys is None:
+            far = self._rows(self.keys).unflatten(0, (self.layers, -1))[layer, :, :, self._whole :]
+            far.copy_(self.rope.in_time(far, overdue[:, None]))
+            return
+        kept = Packed(*(self._rows(x).unflatten(0, (self.layers, -1))[layer] for x in self.far_keys))
+        moved = pack(self.rope.in_time(kept.read(self.keys.dtype), overdue[:, None]))
+        for part, numbers in zip(kept, moved, strict=True):
+            part.copy_(numbers)
 
 
 def _index(entry: Tensor) -> tuple[Tensor, Tensor]:

@@ -85,9 +85,9 @@ class WindowSink(Remembering):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        if self.tokens and self.keys.shape[3] != self._room():
+        if self.tokens and self.bias.shape[3] != self._room():
             raise ValueError(
-                f"This state has room for {self.keys.shape[3]} tokens, these settings for {self._room()}. "
+                f"This state has room for {self.bias.shape[3]} tokens, these settings for {self._room()}. "
                 "Load it with the settings it was saved with."
             )
 

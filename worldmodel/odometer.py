@@ -46,7 +46,7 @@ class Odometer(nn.Module):
 
         Both steps are told in the heading of the second frame.
         """
-        dtype = self.tell[0].weight.dtype
+        dtype = next(self.parameters()).dtype
         cells = to_cells(frames.flatten(0, 1).to(dtype), self.grid, self.patch).unflatten(0, (-1, 2))
         seen = self.see(cells.flatten(1, 2)).flatten(1)
         return PACE * self.tell(torch.cat([seen, keys.flatten(1).to(dtype)], 1)).float().unflatten(1, (2, 2))
