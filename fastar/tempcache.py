@@ -25,6 +25,7 @@ from .window import WindowSink
 class TempCache(WindowSink):
     """Window + sink, and a far memory of at most `far` entries per layer for what leaves the window.
 
+    far        entries; one number, or one a layer, since some layers look back further than others
     threshold  cosine above which a key joins an entry, turned in space but not in time; one, or one a layer
     drift      the same cosine, against the entry's first key
     margin     by how much the best entry must be nearer than the second best; else the key stays apart
@@ -64,7 +65,7 @@ class TempCache(WindowSink):
         sink: int = 1,
         recent: int = 16,
         reach: int | None = None,
-        far: int = 1120,
+        far: int | Sequence[int] = 1120,
         threshold: float | Sequence[float] = 0.9,
         drift: float = 0.7,
         margin: float = 0.0,
@@ -76,10 +77,8 @@ class TempCache(WindowSink):
         packed: bool = False,
         pattern: Pattern | None = None,
     ) -> None:
-        thresholds = [threshold] * layers if isinstance(threshold, float | int) else list(threshold)
-        if len(thresholds) != layers:
-            raise ValueError(f"One threshold, or one for each of {layers} layers; got {len(thresholds)}.")
-        self.far, self.thresholds, self.drift, self.margin = far, thresholds, drift, margin
+        self.fars, self.thresholds = _each(far, layers, "far"), _each(threshold, layers, "threshold")
+        self.far, self.drift, self.margin = max(self.fars), drift, margin
         self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
         self.packed = packed
         if search not in SEARCHES:
@@ -100,7 +99,7 @@ class TempCache(WindowSink):
         # If `packed`, [l, b, h, far, d] in place of the end of the buffers.
         self.far_keys: Packed | None = None
         self.far_values: Packed | None = None
-        self._limit: Tensor | None = None
+        self._settings: dict[int, Tensor] = {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -115,7 +114,7 @@ class TempCache(WindowSink):
 
     def phase(self) -> Hashable | None:
         """Once the far memory is full too."""
-        return super().phase() if self._full else None
+        return super().phase() if self._folded >= self.far else None
 
     def stats(self) -> Stats:
         whole = super().stats()
@@ -127,19 +126,23 @@ class TempCache(WindowSink):
 
     @property
     def _full(self) -> bool:
-        """Whether one more frame may not fit into the far memory."""
-        return self._used(0) + self.tokens > self._room()
+        """Whether one more frame may not fit into the far memory of every layer."""
+        return self._folded + self.tokens > min(self.fars)
+
+    @property
+    def _folded(self) -> int:
+        """Tokens that have left the window."""
+        return max(0, self.committed[0] - self.sink - self.recent) * self.tokens
 
     def _used(self, layer: int) -> int:
-        folded = max(0, self.committed[0] - self.sink - self.recent)  # frames
-        return super()._used(layer) + min(self.far, folded * self.tokens)
+        return super()._used(layer) + min(self.fars[layer], self._folded)
 
     def _allocate(self, k: Tensor) -> None:
         super()._allocate(k)
         b, h, n, d = k.shape
-        if self.far < n:
+        if min(self.fars) < n:
             raise ValueError(
-                f"The far memory must hold at least one frame of {n} tokens, got far={self.far}."
+                f"The far memory must hold at least one frame of {n} tokens, got far={min(self.fars)}."
             )
         groups = h if self.per_head else 1
         rows, width, wide = self.layers * b * groups, h // groups * d, self.bias.dtype
@@ -188,7 +191,7 @@ class TempCache(WindowSink):
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
         best, owner = self._most_alike(look, self.count > 0)
-        joins = (best >= self._limits()) & (self._from_first(look, owner) >= self.drift)
+        joins = (best >= self._by_layer(self.thresholds)) & (self._from_first(look, owner) >= self.drift)
         if self.margin:
             joins &= best - self._second(look, owner) >= self.margin
         if self.cut:
@@ -208,12 +211,13 @@ class TempCache(WindowSink):
         alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
         return alike.scatter_(2, best[..., None], -1.0).amax(-1)
 
-    def _limits(self) -> Tensor:
-        """The threshold of each row [r, 1]."""
-        if self._limit is None:
+    def _by_layer(self, settings: Sequence[float]) -> Tensor:
+        """The setting of each row's layer [r, 1]."""
+        name = id(settings)
+        if name not in self._settings:  # once: what a CUDA graph records may not copy from the host
             each = len(self.count) // self.layers
-            self._limit = self.count.new_tensor(self.thresholds).repeat_interleave(each)[:, None]
-        return self._limit
+            self._settings[name] = self.count.new_tensor(settings).repeat_interleave(each)[:, None]
+        return self._settings[name]
 
     def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
         """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
@@ -231,6 +235,7 @@ class TempCache(WindowSink):
             self.count.clamp_min(1).log2() - age / self.half_life + 1e-9 * slot
         )  # no two are worth the same
         worth = torch.where(self.count > 0, worth, slot - 1e6)  # in order: what is used is a prefix
+        worth = worth.masked_fill(slot >= self._by_layer(self.fars), torch.inf)
         joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
         worth = worth.scatter_reduce(1, owner, joined, "amax")
         return worth.topk(self.tokens, largest=False).indices
@@ -317,6 +322,14 @@ class TempCache(WindowSink):
         moved = pack(self.rope.in_time(kept.read(self.keys.dtype), overdue[:, None]))
         for part, numbers in zip(kept, moved, strict=True):
             part.copy_(numbers)
+
+
+def _each(setting: Any, layers: int, name: str) -> list[Any]:
+    """One number for all layers, or one for each, as one for each."""
+    numbers = list(setting) if isinstance(setting, Sequence) else [setting] * layers
+    if len(numbers) != layers:
+        raise ValueError(f"{name} is one number, or one for each of {layers} layers; got {len(numbers)}.")
+    return numbers
 
 
 def _index(entry: Tensor) -> tuple[Tensor, Tensor]:

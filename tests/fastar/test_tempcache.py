@@ -273,6 +273,29 @@ def test_each_layer_has_its_threshold():
         TempCache(2, ROPE, threshold=[0.9] * 3)
 
 
+@pytest.mark.parametrize("per_head", [False, True])
+def test_each_layer_has_its_budget(per_head):
+    """Side by side two layers of different budgets are what each of them is on its own."""
+    frames = film(30, stay=0.7)
+    settings = dict(sink=1, recent=2, threshold=0.9, floor=0.3, per_head=per_head)
+    both = TempCache(2, ROPE, far=[8, 20], **settings)
+    alone = [TempCache(1, ROPE, far=far, **settings) for far in (8, 20)]
+    for frame in frames:
+        for layer, single in enumerate(alone):
+            assert_close(both.attend(layer, *frame), single.attend(0, *frame), **EXACT)
+        for layer, single in enumerate(alone):
+            both.commit(layer)
+            single.commit(0)
+    assert [int(x) for x in (both.count > 0).unflatten(0, (2, -1))[:, 0].sum(-1)] == [8, 20]
+
+
+def test_a_budget_for_each_layer_or_one_for_all():
+    with pytest.raises(ValueError, match="far is one number, or one for each of 2 layers; got 3"):
+        TempCache(2, ROPE, far=[8, 8, 8])
+    with pytest.raises(ValueError, match="at least one frame"):
+        play(TempCache(1, ROPE, far=[TOKENS - 1]), film(1))
+
+
 def test_a_key_between_two_entries_stays_apart():
     """4 degrees from one entry and 6 from another: which of the two it is, nobody can say."""
     told = [
