@@ -7,6 +7,7 @@ from .annca import AnnCA
 from .annsa import AnnSA
 from .memory import Dense, Memory, Past, Pattern, Stats
 from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
+from .prompt_buckets import PromptBuckets
 from .rope import AxialRope
 from .tempcache import TempCache
 from .tempcache_paper import TempCachePaper
@@ -14,6 +15,6 @@ from .window import WindowSink
 
 __all__ = [
     "CACHES", "CROSSES", "PATTERNS",
-    "AnnCA", "AnnSA", "AxialRope", "Cross", "Dense", "Memory", "Method", "Past", "Pattern", "Stats",
-    "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
+    "AnnCA", "AnnSA", "AxialRope", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
+    "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
 ]  # fmt: skip

@@ -68,6 +68,9 @@ class AnnSA:
         self.every, self.rounds = every, rounds
         self.dense_layers, self.dense_steps = dense_layers, dense_steps
 
+    def tag(self, layer: int, k: Tensor) -> None:
+        return None
+
     def plan(self, layer: int, past: Past) -> Buckets | None:
         """Sort what may be left out; None while that is too little to be worth it."""
         count = (past.far.stop - past.far.start) // self.block

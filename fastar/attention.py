@@ -54,9 +54,10 @@ def _on_gpu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
     With a bias our kernel: 4,680 queries over 32,760 keys 2.0 ms, cuDNN 2.7, efficient 8.3; 70 over 4,480
     .010 ms, efficient .24. Without one, many queries: cuDNN 1.7 ms, ours 1.9; few: FlashAttention-2
-    .015 ms, cuDNN .043, and ours .010 but for launching it, which takes twice as long.
+    .015 ms, cuDNN .043, and ours .010 but for launching it, which takes twice as long. Ours has no gradient.
     """
-    if triton is not None and q.shape[-1] in (64, 128) and bias is not None:
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    if triton is not None and q.shape[-1] in (64, 128) and bias is not None and not learning:
         return flash(q, k, v, bias, finite=True)[0]
     with sdpa_kernel(STOCK[q.shape[2] <= FEW], set_priority=True):
         return _fused(q, k, v, bias)

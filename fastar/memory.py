@@ -31,23 +31,31 @@ class Stats:
 class Past(NamedTuple):
     """What a layer may read: keys, rotated, and values [b, h, m, d]; bias [b, h or 1, m] if there is one.
 
-    `far` are the keys that a pattern may leave out. The present frame, the last ones and the sink are not.
+    `far` are the keys that a pattern may leave out. The `present` frame, the last ones and the sink are not.
+    `tags` [b, h, m] are what the pattern said of each key when it was new, if it says anything.
     """
 
     keys: Tensor
     values: Tensor
     bias: Tensor | None
     far: slice
+    present: slice = slice(0)
+    tags: Tensor | None = None
 
 
 class Pattern(Protocol):
     """Which part of its past a frame reads. Stateless: what it plans, the memory keeps.
 
-    `plan` is asked for every `every` frames; `read` is attention of rotated q, under the plan of last time.
-    `step` is how often this layer was asked since it last committed: the pass of a frame's denoising.
+    `plan` is asked for every `every` frames, never where that is None; `read` is attention of rotated q,
+    under the plan of last time. `step` is how often this layer was asked since it last committed: the pass of
+    a frame's denoising.
     """
 
-    every: int
+    every: int | None
+
+    def tag(self, layer: int, k: Tensor) -> Tensor | None:
+        """A word [b, h, n], int16, for each key of the present frame, to be kept with it; None for none."""
+        ...
 
     def plan(self, layer: int, past: Past) -> Any: ...
 
@@ -112,6 +120,7 @@ class Remembering:
     def reset(self) -> None:
         self.plans: list[Any] = [None] * self.layers
         self.steps = [0] * self.layers  # questions since the last commit
+        self._planned = [-1] * self.layers  # keys that the plan of a layer knows of
 
     def phase(self) -> Hashable | None:
         return None  # what grows never does the same twice
@@ -130,14 +139,22 @@ class Remembering:
     def _replan(self, layer: int, frame: int, past: Past) -> None:
         """To be called after each commit."""
         self.steps[layer] = 0
-        if self.pattern is None or frame % self.pattern.every:
+        if self.pattern is None or self.pattern.every is None or frame % self.pattern.every:
             return
+        self._planned[layer] = past.far.stop - past.far.start
         before, plan = self.plans[layer], self.pattern.plan(layer, past)
         known, new = _tensors(before), _tensors(plan)
         if known and [x.shape for x in known] == [x.shape for x in new]:
             torch._foreach_copy_(known, new)  # pyright: ignore[reportPrivateImportUsage]
         else:
             self.plans[layer] = plan
+
+    def _settled(self, far: list[int]) -> bool:
+        """Whether each layer has a plan for so many keys: then the next one will be of the same shape."""
+        return self.pattern is None or self.pattern.every is None or self._planned == far
+
+    def _tag(self, layer: int, k: Tensor) -> Tensor | None:
+        return None if self.pattern is None else self.pattern.tag(layer, k)
 
     def _bytes(self) -> int:
         return sum(x.nbytes for name in self._state for x in _tensors(getattr(self, name)))
@@ -162,7 +179,7 @@ class Dense(Remembering):
     what is older than `recent` passes, but for the first.
     """
 
-    _state = (*Remembering._state, "keys", "values", "lengths", "commits")
+    _state = (*Remembering._state, "keys", "values", "tags", "lengths", "commits")
 
     def __init__(
         self, layers: int, rope: AxialRope, *, pattern: Pattern | None = None, recent: int = 16
@@ -174,6 +191,7 @@ class Dense(Remembering):
         super().reset()
         self.keys: list[Tensor | None] = [None] * self.layers
         self.values: list[Tensor | None] = [None] * self.layers
+        self.tags: list[Tensor | None] = [None] * self.layers
         self.lengths = [0] * self.layers
         self.commits = [0] * self.layers
         self._present = [0] * self.layers
@@ -185,6 +203,9 @@ class Dense(Remembering):
         keys, values = self._reserve(layer, k, v, end)
         keys[:, :, start:end] = self.rope(k, where)
         values[:, :, start:end] = v
+        tag, before = self._tag(layer, k), self.tags[layer]
+        if tag is not None:
+            self.tags[layer] = tag if before is None else torch.cat([before[:, :, :start], tag], 2)
         return self._read(layer, self.rope(q, where), self._past(layer, end))
 
     def commit(self, layer: int) -> None:
@@ -196,11 +217,12 @@ class Dense(Remembering):
         self._replan(layer, self.commits[layer], self._past(layer, self.lengths[layer]))
 
     def _past(self, layer: int, end: int) -> Past:
-        keys, values = self.keys[layer], self.values[layer]
+        keys, values, tags = self.keys[layer], self.values[layer], self.tags[layer]
         assert keys is not None and values is not None
         frame = self.lengths[layer] // max(1, self.commits[layer])
         far = slice(min(end, frame), max(min(end, frame), self.lengths[layer] - self.recent * frame))
-        return Past(keys[:, :, :end], values[:, :, :end], None, far)
+        present = slice(self.lengths[layer], end)
+        return Past(keys[:, :, :end], values[:, :, :end], None, far, present, tags)
 
     def span(self, layer: int, ahead: int = 0) -> int:
         return self.commits[layer] + ahead + 1

@@ -2,7 +2,7 @@
 
     step   may a whole pass be skipped?               none
     cache  what is remembered of a frame              dense | window_sink | tempcache | tempcache_paper
-    attn   which part of the past is read             all, or annsa
+    attn   which part of the past is read             all, annsa, or prompt_buckets
     cross  which tokens of the prompt are read        all, or annca
 
 `dense` is (none, dense, all, all), `fast-ar` is (none, tempcache, annsa, annca). A rival is one more kind on
@@ -20,6 +20,7 @@ from .annca import AnnCA
 from .annsa import AnnSA
 from .attention import attend
 from .memory import Dense, Memory, Pattern
+from .prompt_buckets import PromptBuckets
 from .rope import AxialRope
 from .tempcache import TempCache
 from .tempcache_paper import TempCachePaper
@@ -31,7 +32,7 @@ CACHES: dict[str, Callable[..., Memory]] = {
     "tempcache": TempCache,
     "tempcache_paper": TempCachePaper,
 }
-PATTERNS: dict[str, Callable[..., Pattern]] = {"annsa": AnnSA}
+PATTERNS: dict[str, Callable[..., Pattern]] = {"annsa": AnnSA, "prompt_buckets": PromptBuckets}
 CROSSES: dict[str, Callable[..., "Cross"]] = {"annca": AnnCA}
 Node = Mapping[str, Any]  # {"kind": a name on the axis, and its options}
 
@@ -77,7 +78,8 @@ def method(
     def make(layers: int, rope: AxialRope) -> Memory:
         return _fitting("cache", cache, lambda: kind(layers, rope, **options, pattern=pattern))
 
-    return Method(make, _make("cross", CROSSES, cross) if cross else WholePrompt())
+    reader = _make("cross", CROSSES, cross) if cross else WholePrompt()
+    return Method(make, pattern.listen(reader) if isinstance(pattern, PromptBuckets) else reader)
 
 
 def _make(axis: str, kinds: Mapping[str, Callable[..., Any]], node: Node) -> Any:

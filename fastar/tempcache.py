@@ -99,7 +99,7 @@ class TempCache(WindowSink):
         # If `packed`, [l, b, h, far, d] in place of the end of the buffers.
         self.far_keys: Packed | None = None
         self.far_values: Packed | None = None
-        self._settings: dict[int, Tensor] = {}
+        self._threshold = self._room_of = nothing  # of each row [r, 1]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -108,6 +108,8 @@ class TempCache(WindowSink):
                 f"The far entries of this state are {'not ' * self.packed}packed, but packed is "
                 f"{str(self.packed).lower()} in these settings. Load it with the settings it was saved with."
             )
+        if self.tokens:
+            self._prepare()
 
     def span(self, layer: int, ahead: int = 0) -> int:
         return self.committed[layer] + ahead + 1  # entries count for all that they stand for
@@ -154,6 +156,7 @@ class TempCache(WindowSink):
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
         self.now = torch.tensor(self.sink + self.recent, device=k.device)  # when the first frame leaves
+        self._prepare()
         if self.packed:
             both = self.keys, self.values
             self.far_keys, self.far_values = (pack(x[..., self._whole :, :]) for x in both)
@@ -182,7 +185,10 @@ class TempCache(WindowSink):
         if self._full:  # before that, the least worth are empty slots
             self._empty(room, wanted)
         fresh = (~joins).cumsum(-1) - 1
-        self._write(torch.where(joins, owner, room.gather(1, fresh.clamp_min(0))), joins, look, key, value)
+        entry = torch.where(joins, owner, room.gather(1, fresh.clamp_min(0)))
+        self._write(entry, joins, look, key, value)
+        if self.tags.numel():
+            self._put(self.tags, entry, self._rows(self.tags)[:, :, slot].transpose(1, 2))
         self.bias[..., slot] = -torch.inf
         counts = self.bias[..., self._whole :]
         counts.copy_(self.count.log().view_as(counts))  # log m; an empty slot has log 0
@@ -191,7 +197,7 @@ class TempCache(WindowSink):
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
         best, owner = self._most_alike(look, self.count > 0)
-        joins = (best >= self._by_layer(self.thresholds)) & (self._from_first(look, owner) >= self.drift)
+        joins = (best >= self._threshold) & (self._from_first(look, owner) >= self.drift)
         if self.margin:
             joins &= best - self._second(look, owner) >= self.margin
         if self.cut:
@@ -211,13 +217,13 @@ class TempCache(WindowSink):
         alike = (look @ self.look.mT).masked_fill_(self.count[:, None] == 0, -1.0)
         return alike.scatter_(2, best[..., None], -1.0).amax(-1)
 
-    def _by_layer(self, settings: Sequence[float]) -> Tensor:
-        """The setting of each row's layer [r, 1]."""
-        name = id(settings)
-        if name not in self._settings:  # once: what a CUDA graph records may not copy from the host
-            each = len(self.count) // self.layers
-            self._settings[name] = self.count.new_tensor(settings).repeat_interleave(each)[:, None]
-        return self._settings[name]
+    def _prepare(self) -> None:
+        """What is set for each layer, for each row [r, 1]; now, since a CUDA graph may not copy it."""
+        each = len(self.count) // self.layers
+        self._threshold, self._room_of = (
+            self.count.new_tensor(settings).repeat_interleave(each)[:, None]
+            for settings in (self.thresholds, self.fars)
+        )
 
     def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
         """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
@@ -235,7 +241,7 @@ class TempCache(WindowSink):
             self.count.clamp_min(1).log2() - age / self.half_life + 1e-9 * slot
         )  # no two are worth the same
         worth = torch.where(self.count > 0, worth, slot - 1e6)  # in order: what is used is a prefix
-        worth = worth.masked_fill(slot >= self._by_layer(self.fars), torch.inf)
+        worth = worth.masked_fill(slot >= self._room_of, torch.inf)
         joined = torch.where(joins, torch.inf, -torch.inf).to(worth.dtype)
         worth = worth.scatter_reduce(1, owner, joined, "amax")
         return worth.topk(self.tokens, largest=False).indices

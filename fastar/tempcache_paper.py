@@ -142,6 +142,9 @@ class TempCachePaper(Dense):
             return
         order = (counts == 0).to(torch.int8).argsort(dim=1, stable=True)[:, :live]
         self.counts[layer] = counts.gather(1, order)
+        tags = self.tags[layer]
+        if tags is not None:
+            self.tags[layer] = rows(tags.transpose(1, 2), order).transpose(1, 2)
         for kept in (self.keys, self.values, self.sums):
             x: Any = kept[layer]
             packed = rows(x.transpose(1, 2), order).transpose(1, 2)

@@ -21,7 +21,7 @@ class WindowSink(Remembering):
     then, so that distances stay near those the network was trained on, however long the game.
     """
 
-    _state = (*Remembering._state, "keys", "values", "bias", "committed", "tokens")
+    _state = (*Remembering._state, "keys", "values", "tags", "bias", "committed", "tokens")
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class WindowSink(Remembering):
     def reset(self) -> None:
         super().reset()
         self.keys = self.values = self.bias = torch.empty(0)  # [l, b, h, room, d] twice, [l, b, 1, room]
+        self.tags = torch.empty(0)  # [l, b, h, room, 1], if the pattern has something to say
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
         # k and where that attend saw last
@@ -58,6 +59,11 @@ class WindowSink(Remembering):
             )
         self.keys[layer, :, :, : self.tokens] = self.rope(k, where)
         self.values[layer, :, :, : self.tokens] = v
+        tag = self._tag(layer, k)
+        if tag is not None:
+            if not self.tags.numel():
+                self.tags = tag.new_zeros(*self.keys.shape[:3], self._room(), 1)
+            self.tags[layer, :, :, : self.tokens, 0] = tag
         self._present[layer] = k, where
         return self._read(layer, self.rope(q, where), self._past(layer))
 
@@ -81,7 +87,8 @@ class WindowSink(Remembering):
         far = slice(min(used, self._whole), used)
         keys, values, bias = (x[layer] for x in (self.keys, self.values, self.bias))
         read = bias[..., :used] if used > self._whole else None
-        return Past(keys[:, :, :used], values[:, :, :used], read, far)
+        tags = self.tags[layer, :, :, :used, 0] if self.tags.numel() else None
+        return Past(keys[:, :, :used], values[:, :, :used], read, far, slice(self.tokens), tags)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -99,12 +106,15 @@ class WindowSink(Remembering):
         return Stats(min(frames, self.sink + self.recent) * self.tokens, frames * self.tokens, self._bytes())
 
     def phase(self) -> Hashable | None:
-        """Once the window is full: the slot that is next, and whether there will be a new plan."""
+        """Once the window is full and planned for: the next slot, and whether there will be a new plan."""
         frame = self.committed[0]
         moves = self.reach is not None and (frame + 1) % REBASE == 0
         if frame < self.sink + self.recent or moves or len(set(self.committed)) > 1:
             return None
-        replans = self.pattern is not None and (frame + 1) % self.pattern.every == 0
+        if not self._settled([self._used(layer) - self._whole for layer in range(self.layers)]):
+            return None
+        every = self.pattern.every if self.pattern else None
+        replans = every is not None and (frame + 1) % every == 0
         return (frame - self.sink) % self.recent, replans
 
     def advance(self) -> None:
@@ -135,8 +145,9 @@ class WindowSink(Remembering):
 
     def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
         """Move the present frame, whose un-rotated keys are k, to a slot."""
-        for buffer in (self.keys[layer], self.values[layer]):
-            buffer[:, :, slot] = buffer[:, :, : self.tokens]
+        for buffer in (self.keys, self.values, self.tags):
+            if buffer.numel():
+                buffer[layer, :, :, slot] = buffer[layer, :, :, : self.tokens]
 
     def _leave(self, slot: slice) -> None:
         """The first layer is about to overwrite the frame in this slot; the others will follow."""

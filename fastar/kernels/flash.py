@@ -271,6 +271,7 @@ def _attend(
     RAGGED: tl.constexpr, TMA: tl.constexpr, HELD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head over one part of the keys."""
+    scale = tl.cast(scale, tl.float32)  # a compiled caller hands it over in double precision
     tile, part, head = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     q += head // heads * qb + head % heads * qh
     k += head // heads * kb + head % heads * kh

@@ -34,3 +34,16 @@ def test_fused_attention_is_its_definition(width, keys):
     for given in (None, bias):
         exact = attend_reference(q.double(), k.double(), v.double(), given)
         assert_close(attend(q, k, v, given).double(), exact, rtol=0.02, atol=0.02)
+
+
+def test_fused_attention_can_be_learnt_through():
+    """What our kernel has no gradient for, another path answers."""
+    q = normal(1, 2, 70, 64).to("cuda", torch.bfloat16).requires_grad_()
+    k, v = (x.requires_grad_() for x in normal(2, 1, 2, 90, 64, seed=1).to("cuda", torch.bfloat16).unbind())
+    bias = normal(1, 90, seed=2).to("cuda", torch.float32)
+    attend(q, k, v, bias).square().sum().backward()
+    found = [x.grad.double().cpu() for x in (q, k, v)]
+    exact = [x.detach().double().cpu().requires_grad_() for x in (q, k, v)]
+    attend_reference(*exact, bias.double().cpu()).square().sum().backward()
+    for a, b in zip(found, exact, strict=True):
+        assert_close(a, b.grad, rtol=0.05, atol=0.05)

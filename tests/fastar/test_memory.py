@@ -7,7 +7,7 @@ import torch
 from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over, where
 from torch.testing import assert_close
 
-from fastar import Dense, Stats, WindowSink
+from fastar import AnnSA, Dense, Stats, TempCache, WindowSink
 from fastar.window import REBASE
 
 EXACT = dict(rtol=0, atol=1e-12)
@@ -266,6 +266,20 @@ def test_frames_of_one_phase_do_the_same_to_the_same_tensors(make):
     memory.commit(0)
     told.advance()
     assert told.phase() == memory.phase() and told.committed == memory.committed
+
+
+@pytest.mark.parametrize("far", [16, 15])  # 15 entries are full in the middle of a frame
+def test_a_phase_begins_once_a_plan_has_its_last_shape(far):
+    """Then the plan, too, stays where it is."""
+    pattern = AnnSA(density=0.5, block=4, every=3)
+    memory, plans = TempCache(1, ROPE, sink=1, recent=2, far=far, pattern=pattern), set()
+    for frame in film(30):
+        phase = memory.phase()
+        memory.attend(0, *frame)
+        memory.commit(0)
+        if phase is not None:
+            plans.add((memory._used(0), *(x.data_ptr() for x in memory.plans[0][1:])))
+    assert len(plans) == 1
 
 
 def test_a_memory_that_grows_has_no_phase():

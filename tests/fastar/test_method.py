@@ -20,7 +20,7 @@ CACHE = {
     "tempcache": {"recent": 2, "far": FRAMES * TOKENS, "threshold": 1.5, "floor": 1.5},
     "tempcache_paper": {"threshold": 1.5},
 }
-ATTN = {None: None, "annsa": {"density": 1.0, "block": 4, "every": 3}}
+ATTN = {None: None, "annsa": {"density": 1.0, "block": 4, "every": 3}, "prompt_buckets": {}}  # one layer
 CROSS = {None: None, "annca": {"density": 1.0}}
 
 

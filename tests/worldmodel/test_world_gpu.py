@@ -6,6 +6,7 @@ import tiny
 import torch
 from torch.testing import assert_close
 
+from fastar import AnnSA, TempCache
 from worldmodel.training.twostream import TwoStream, compile_network
 from worldmodel.vocabulary import pad
 
@@ -51,14 +52,20 @@ def test_flex_attention_is_the_masked_definition():
     assert_close(outputs[0], outputs[1], rtol=0, atol=2e-2)
 
 
-@pytest.mark.parametrize("memory", ["window_sink", "tempcache"])
+def fast_ar(layers, rope):
+    pattern = AnnSA(density=0.5, block=4, every=3)
+    return TempCache(layers, rope, sink=1, recent=2, far=20, threshold=0.5, drift=0.0, pattern=pattern)
+
+
+@pytest.mark.parametrize("memory", ["window_sink", "tempcache", "fast-ar"])
 @pytest.mark.parametrize("levels", [(1.0,), (1.0, 0.6)])
 def test_a_graph_dreams_what_its_kernels_do(memory, levels):
     """At once or one by one: the same dream, also with another prompt and from a saved moment."""
     latents, keys = tiny.clip(4)
-    games = [tiny.world(memory, tiny.denoiser().cuda(), levels=levels, graphs=x) for x in (True, False)]
+    games = [tiny.world(network=tiny.denoiser().cuda(), levels=levels, graphs=x) for x in (True, False)]
     frames = [[], []]
     for game, seen in zip(games, frames, strict=True):
+        game.use((tiny.MEMORIES | {"fast-ar": fast_ar})[memory])
         game.reset_latents(latents.cuda(), keys, "a red room", seed=3)
         held = np.random.default_rng(0).random((60, 9)) < 0.3
         for i in range(60):
