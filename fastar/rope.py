@@ -38,6 +38,7 @@ class AxialRope:
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
         self._on: dict[torch.device, Tensor] = {}
         self._tables: deque = deque(maxlen=8)
+        self._turn = turn
 
     def angles(self, where: Tensor) -> Tensor:
         """Positions [..., n, 3] to angles in radians [..., n, d/2]."""
@@ -50,16 +51,20 @@ class AxialRope:
     def __call__(self, x: Tensor, where: Tensor) -> Tensor:
         if not x.shape[-2]:
             return x  # nobody asks
-        return turn(x, *self._table(where, x.dtype, in_space=False))
+        return self._turn(x, *self._table(where, x.dtype, in_space=False))
 
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:
         """Rotate by all axes but time, as if every token were at time 0."""
-        return turn(x, *self._table(where, x.dtype, in_space=True))
+        return self._turn(x, *self._table(where, x.dtype, in_space=True))
 
     def in_time(self, x: Tensor, frames: Tensor) -> Tensor:
         """Move what has been rotated already by so many frames, [..., n] or one number, forward in time."""
         angles = self.angles(F.pad(frames[..., None], (0, len(self._rates) - 1)))
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+    def fuse(self) -> None:
+        """Turn by one compiled kernel."""
+        self._turn = torch.compile(turn, dynamic=False)
 
     def forget(self) -> None:
         """Compute the next tables anew."""

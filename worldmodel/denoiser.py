@@ -127,13 +127,29 @@ class Block(nn.Module):
 
         Where `read` answers for the last frames only, the others have left their keys and go no further.
         """
+        q, k, v, late = self.ask(x, condition, span)
+        return self.answer(x, read(q, k, v, where), late, prompt, cross)
+
+    def ask(
+        self, x: Tensor, condition: Tensor, span: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """Queries, keys and values [b, h, f n, d], and what adapts the rest of the block."""
         shift, scale, *late = self.adapt(F.silu(condition))[:, :, None].chunk(6, -1)
         q, k, v = (self.split(y) for y in self.qkv(adapted(self.norm1(x), shift, scale)).chunk(3, -1))
         q = self.norm_q(q)
         if self.focus is not None and span is not None:
             q = q * self.focused(span, x.shape[2]).to(q.dtype)
-        attended = read(q, self.norm_k(k), v, where)
+        return q, self.norm_k(k), v, late
 
+    def answer(
+        self,
+        x: Tensor,
+        attended: Tensor,
+        late: list[Tensor],
+        prompt: tuple[Tensor, Tensor, Tensor],
+        cross: Cross,
+    ) -> Tensor:
+        """What becomes of the frames that self-attention answered for [b, h, f n, d]."""
         frames = attended.shape[2] // x.shape[2]
         x, gate, shift, scale, gate_mlp = (y[:, -frames:] for y in (x, *late))
         x = torch.addcmul(x, gate, self.out(self.join(attended, frames)))
@@ -281,6 +297,16 @@ class Denoiser(nn.Module):
         shift, scale = self.adapt(F.silu(condition[:, -h.shape[1] :]))[:, :, None].chunk(2, -1)
         h = adapted(self.norm(h), shift, scale)
         return self.out(h) + self.refiner(h) if self.refiner is not None else self.out(h)
+
+    def fuse(self) -> None:
+        """Compile what lies between the reads of a memory. For a GPU, where small kernels take the time.
+
+        It takes about half a minute, when the first frames are dreamt.
+        """
+        for block in self.blocks:
+            for part in ("ask", "answer"):
+                setattr(block, part, torch.compile(getattr(block, part), dynamic=False))
+        self.rope.fuse()
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""

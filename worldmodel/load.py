@@ -20,10 +20,13 @@ def load_world(
     steps: int = 1,
     device: str = "cpu",
     dtype: str = "float32",
+    graphs: bool = False,
+    fuse: bool = False,
 ) -> World:
     """Build a world with one of `memories`, each the axes of a `fastar.method`; the weights stay as they are.
 
-    `steps` is the number of denoising passes a frame; the weights say at which noise levels. Raises
+    `steps` is the number of denoising passes a frame; the weights say at which noise levels. On a GPU,
+    `graphs` launch a frame at once, and `fuse` compiles what the layers do, see `Denoiser.fuse`. Raises
     WeightsError for bad weights and ValueError for settings that these weights or memories do not have.
     """
     if memory not in memories:
@@ -39,14 +42,18 @@ def load_world(
     except (TypeError, ValueError) as error:
         raise ValueError(f"The settings of memory {memory} do not fit it: {error}") from None
     how = {"device": torch.device(device), "dtype": getattr(torch, dtype)}
+    denoiser = copy.deepcopy(weights.denoiser).to(**how).requires_grad_(False)
+    if fuse and device != "cpu":
+        denoiser.fuse()
     return World(
         copy.deepcopy(weights.autoencoder).to(**how).requires_grad_(False),
-        copy.deepcopy(weights.denoiser).to(**how).requires_grad_(False),
+        denoiser,
         weights.vocabulary,
         chosen.cache,
         cross=chosen.cross,
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
+        graphs=graphs,
     )
 
 

@@ -76,3 +76,19 @@ def test_a_graph_dreams_what_its_kernels_do(memory, levels):
             seen.append(game.step(held[i]).cpu())
     assert games[0]._graphs.known
     assert_close(torch.stack(frames[0]), torch.stack(frames[1]), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("memory", ["window_sink", "tempcache", "fast-ar"])
+def test_fused_layers_dream_what_they_did(memory):
+    """Compiled between the reads, and then launched as graphs."""
+    latents, keys = tiny.clip(4)
+    frames = []
+    for fused in (True, False):
+        network = tiny.denoiser().cuda()
+        if fused:
+            network.fuse()
+        game = tiny.world(network=network, graphs=fused)
+        game.use((tiny.MEMORIES | {"fast-ar": fast_ar})[memory])
+        game.reset_latents(latents.cuda(), keys, "a red room", seed=3)
+        frames.append(torch.stack([game.step(np.ones(9)).cpu() for _ in range(40)]))
+    assert_close(*frames, rtol=0, atol=1e-3)
