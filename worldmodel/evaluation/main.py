@@ -44,7 +44,7 @@ class Evaluation:
         self, weights: Path, data: Path, out: Path, memories: dict[str, Any], device: str, dtype: str
     ) -> None:
         self.weights, self.data, self.out, self.memories = load_weights(weights), data, out, memories
-        self.how = {"device": device, "dtype": dtype}
+        self.how: dict[str, Any] = {"device": device, "dtype": dtype}
         out.mkdir(parents=True, exist_ok=True)
         self.found: dict[str, Any] = {
             "machine": machine(device),
