@@ -51,7 +51,8 @@ class Pattern(Protocol):
     a frame's denoising.
     """
 
-    every: int | None
+    @property
+    def every(self) -> int | None: ...
 
     def tag(self, layer: int, k: Tensor) -> Tensor | None:
         """A word [b, h, n], int16, for each key of the present frame, to be kept with it; None for none."""

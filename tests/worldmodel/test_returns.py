@@ -7,8 +7,8 @@ from rooms import AWAY, HOME, WORLD, path, play
 from tiny import MEMORIES, denoiser, world
 from torch.testing import assert_close
 
+from worldmodel.doom.rays import sight
 from worldmodel.evaluation.returns import LAST, clip_of, dreams, events, measure, moments
-from worldmodel.evaluation.views import walls
 
 PAST, DREAMT, LONG = 230, 5, 60
 BESIDE = (430.0, 150.0, 0.0, 180.0)  # far from home, but the west wall is in sight
@@ -16,7 +16,7 @@ NEEDS = dict(past=PAST, dreamt=DREAMT, away=LONG, hidden=0.5)
 
 
 def found(pose: np.ndarray, **needs) -> list[int]:
-    return moments(pose, walls(WORLD, pose, 3), **(NEEDS | needs))
+    return moments(pose, sight(WORLD, pose, 3).wall, **(NEEDS | needs))
 
 
 def test_a_return_after_a_long_absence_is_found_once():

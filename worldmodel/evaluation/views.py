@@ -7,9 +7,9 @@ a ray through the middle of every column of tokens finds the wall behind it.
 
 import numpy as np
 
-from ..control import FOCAL
-from ..doom.maze import SOLID, World
-from ..episodes import WIDTH, Episode
+from ..doom.maze import World
+from ..doom.rays import sight
+from ..episodes import Episode
 from ..training.latents import NEAR, SAME_WAY, earlier_views
 
 
@@ -44,31 +44,7 @@ def track(episode: Episode, columns: int) -> tuple[np.ndarray, np.ndarray]:
             f"{episode.folder} has no floor plan and poses, so nobody knows when a wall was in sight. "
             "`python run.py collect held_out=true` plays episodes that have them."
         )
-    return episode.pose, walls(world, episode.pose, columns)
-
-
-def walls(world: World, pose: np.ndarray, columns: int) -> np.ndarray:
-    """The walls behind the middles of the columns of the picture at poses [n, 4], as numbers [n, columns].
-
-    A wall is one side of one cell of rock. A ray goes from line to line of the grid until it meets one.
-    """
-    grid, size = np.array(world["grid"]), world["cell"]
-    right = (2 * np.arange(columns) + 1 - columns) / columns * WIDTH / 2  # pixels from the middle
-    angle = np.radians(pose[:, 3:].astype(float)) - np.arctan(right / FOCAL[0])
-    ray = np.stack([np.cos(angle), np.sin(angle)])  # [xy, n, columns]
-    ray[ray == 0] = 1e-9
-    start = pose.T[:2, :, None].astype(float)
-    way, cell = np.sign(ray).astype(int), np.broadcast_to(start // size, ray.shape).astype(int)
-    line = ((cell + (way > 0)) * size - start) / ray  # how far the next line is, across either axis
-    wall = np.full(angle.shape, -1)
-    while (seeking := wall < 0).any():
-        crossed = line.argmin(0)
-        over = seeking & np.stack([crossed == 0, crossed == 1])
-        cell, line = cell + way * over, line + np.where(over, size / np.abs(ray), 0)
-        place = cell[1] * grid.shape[1] + cell[0]
-        side = 2 * crossed + (np.where(crossed == 0, way[0], way[1]) > 0)
-        wall = np.where(seeking & (grid.ravel()[place] == SOLID), 4 * place + side, wall)
-    return wall
+    return episode.pose, sight(world, episode.pose, columns).wall
 
 
 def last_sight(wall: np.ndarray) -> np.ndarray:

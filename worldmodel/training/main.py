@@ -19,9 +19,11 @@ from ..checkpoint import load_weights, save_weights
 from ..denoiser import Denoiser
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
+from ..eyes import save_eyes
 from ..vocabulary import Vocabulary
 from .adversarial import train_adversarial
 from .autoencoder import train_autoencoder
+from .eyes import train_eyes
 from .flow import train_flow
 from .latents import Library
 from .look import look
@@ -32,7 +34,7 @@ ADDED = (
     "refiner.",
     "odometer.",
 )  # parts that add nothing at first, so a network without them may go on with them
-STAGES = ("autoencoder", "flow", "adversarial")
+STAGES = ("autoencoder", "flow", "adversarial", "eyes")
 FEW_STEPS = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
 
@@ -52,6 +54,7 @@ class Plan:
     autoencoder: dict[str, Any]
     flow: dict[str, Any]
     adversarial: dict[str, Any]
+    eyes: dict[str, Any]
 
 
 def train(**config: Any) -> None:
@@ -110,6 +113,10 @@ def _stages(plan: Plan, device: torch.device) -> None:
         autoencoder = share(train_autoencoder(mine, folder, device, **how))
         _finish(folder, "autoencoder", autoencoder)
     autoencoder.requires_grad_(False).eval()
+    if "eyes" in plan.stages and rank() == 0:
+        save_eyes(folder / "weights", train_eyes(mine, folder, device, workers=plan.workers, **plan.eyes))
+    if set(plan.stages) == {"eyes"}:
+        return
 
     def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
         if rank():
@@ -123,7 +130,7 @@ def _stages(plan: Plan, device: torch.device) -> None:
             found = look(Path(plan.held_out), picture, autoencoder, network, vocabulary, fewest)
             print(f"{picture}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
 
-    if set(plan.stages) == {"autoencoder"}:
+    if not {"flow", "adversarial"} & set(plan.stages):
         return export("weights", network, start.manifest["levels"] if start else FEW_STEPS)
     library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
     returns = (library.earlier >= 0).mean()
