@@ -16,6 +16,7 @@ class Console:
     player = "autopilot"
     patience = 0.25
     forgiving = False
+    rewinds = False
 
     def __init__(self, seed: int, frames: int, farewell: str = "") -> None:
         self.controller = Autopilot(seed)

@@ -45,6 +45,8 @@ WISHES = {
     pygame.K_F8: "record",
     pygame.K_F12: "screenshot",
     pygame.K_t: "prompt",
+    pygame.K_BACKSPACE: "rewind",  # until it is let go
+    pygame.K_b: "branch",
 }
 
 # What the help says, in the order it says it.
@@ -59,6 +61,8 @@ HELP = (
     ("P", "pause"),
     ("N", "one frame"),
     ("R", "start again"),
+    ("Backspace", "hold: go back in time"),
+    ("B", "then: keep both takes"),
     ("Tab", "next world"),
     ("F2", "numbers"),
     ("F4", "another memory"),
@@ -110,6 +114,7 @@ class Controls:
         self._down: set[int] = set()  # pygame keys, not actions: W and up may both be down, and one let go
         self._tapped: set[int] = set()
         self._wishes: list[str] = []
+        self._rewinding = False
 
     def feed(self, event: pygame.Event) -> None:
         if event.type == pygame.QUIT:
@@ -118,6 +123,8 @@ class Controls:
             self.release()
         elif event.type == pygame.KEYUP:
             self._down.discard(event.key)
+            if event.key == pygame.K_BACKSPACE:
+                self._let_go()
         elif self.line.open:
             said = self.line.feed(event)
             if said is not None:
@@ -135,11 +142,13 @@ class Controls:
 
     def _ask(self, wish: str) -> None:
         """Some wishes change at once where the next keys go."""
-        self._wishes.append(wish)
         if wish == "menu":
             self.open_menu()
         elif wish == "prompt":
             self.type()
+        elif wish == "rewind":
+            self._rewinding = True
+        self._wishes.append(wish)
 
     def open_menu(self) -> None:
         self.release()
@@ -154,6 +163,13 @@ class Controls:
         """Let go of every key: their KEYUP will go to somebody else."""
         self._down.clear()
         self._tapped.clear()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """A rewind ends, once."""
+        if self._rewinding:
+            self._rewinding = False
+            self._wishes.append("let go")
 
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
         """Two key vectors: what is held, and what went down since the last call."""

@@ -10,17 +10,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from worldmodel.actions import action
+from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
 from .errors import SaveError
+from .past import Past
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
+REWINDING, REMEMBERING = "rewinding", "remembering how it was"
 
 
 class Stats(Protocol):
@@ -47,6 +50,8 @@ class World(Protocol):
     def say(self, text: str) -> list[str]: ...
     def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int: ...
     def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]: ...
+    def moment(self) -> Any: ...  # all that the next frame depends on
+    def restore(self, moment: Any) -> None: ...
     def stats(self) -> Stats: ...
 
 
@@ -67,6 +72,26 @@ class Frame:
     world: str
     prompt: str
     player: str = ""  # who held the keys
+    take: int = 1  # counts the branches of one dream
+    id: int = 0  # no two frames that were ever dreamt here have the same
+    after: int = 0  # id of the frame it was dreamt from
+
+
+class Rewound(NamedTuple):
+    """Where a rewind is: indices of the frame on screen and of the first and last there are."""
+
+    at: int
+    oldest: int
+    newest: int
+    bytes: int  # of all moments kept
+
+
+class Take(NamedTuple):
+    """Another way the dream went, and all it takes to go on with it."""
+
+    number: int
+    frame: Frame  # its last
+    moment: Any
 
 
 class Latest:
@@ -123,6 +148,7 @@ class Dreamer(threading.Thread):
         fps: float = 17.5,
         frames: int | None = None,
         saves: Path = Path("saves"),
+        past: Past | None = None,
         remember: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
         super().__init__(name="dreamer", daemon=True)
@@ -142,11 +168,18 @@ class Dreamer(threading.Thread):
         self._period = 1 / fps if fps else 0.0
         self._left = frames
         self._saved = saves / "quick.save"
-        self._shown: np.ndarray | None = None
+
+        self.past = past or Past()
+        self.rewound: Rewound | None = None  # while it is
+        self._other: Take | None = None
+        self._take, self._takes = 1, 1
+        self._last: Frame | None = None  # what the world has come to
+        self._ids = count()
 
         self._wake = threading.Condition()
         self._wishes: deque[Callable[[World], None]] = deque()
         self._single_steps = 0
+        self._going_back, self._branching = False, False
         self._stopping = False
 
         self._index, self._run = 0, -1
@@ -189,6 +222,24 @@ class Dreamer(threading.Thread):
     def load(self) -> None:
         """Go on from the moment that was saved last, also after a restart."""
         self._wish(self._load)
+
+    def rewind(self) -> None:
+        """Show frames backwards, until `let_go` or `branch`."""
+        with self._wake:
+            self._going_back, self._branching = True, False
+        self._wish(self._rewind)
+
+    def let_go(self) -> None:
+        """Play on from where a rewind has come to, as if what came after had never been."""
+        with self._wake:
+            self._going_back = False
+            self._wake.notify_all()
+
+    def branch(self) -> None:
+        """Play on from where a rewind has come to as a new take; without a rewind, go to the other take."""
+        with self._wake:
+            self._branching = self._going_back
+        self.let_go() if self._branching else self._wish(self._change_takes)
 
     def stop(self) -> None:
         with self._wake:
@@ -251,15 +302,23 @@ class Dreamer(threading.Thread):
         took, self._ended = self._ended and ended - self._ended, ended
         self._index += 1
         self._tell(PAUSED if self.paused else DREAMING)
-        return self._frame(world, picture, keys, took)
+        frame = self._frame(world, picture, keys, took)
+        self.past.see(world, frame)
+        return frame
 
     def _begin(self, world: World) -> None:
-        opening = self.openings[self.scene]
-        self._index, self._run, self._ended = 0, self._run + 1, None
-        picture = world.reset(opening, seed=self._seed)
+        picture = world.reset(self.openings[self.scene], seed=self._seed)
         if self._prompt:
             self._say(world, self._prompt)
-        self.frames.put(self._frame(world, picture, action(), None))
+        self._begin_at(world, 0, picture)
+
+    def _begin_at(self, world: World, index: int, picture: np.ndarray) -> None:
+        """A dream of its own begins here."""
+        self._index, self._run, self._ended = index, self._run + 1, None
+        self._take, self._takes, self._other = 1, 1, None
+        frame = self._frame(world, picture, action(), None)
+        self.past.begin(world, frame)
+        self.frames.put(frame)
 
     def _turn_page(self, world: World) -> None:
         names = list(self.openings)
@@ -271,14 +330,15 @@ class Dreamer(threading.Thread):
         names = list(world.memories)
         name = names[(names.index(world.memory) + 1) % len(names)]
         self._tell(f"reading the last frames again, through {name}")
-        count, self._ended = world.switch(name), None
-        self.notices.append(f"Memory: {name}. It has read the last {count} frames again; F4 takes the next.")
+        read, self._ended = world.switch(name), None
+        self.past.keep(world)  # dreaming again from an earlier moment would not come here
+        self.notices.append(f"Memory: {name}. It has read the last {read} frames again; F4 takes the next.")
 
     def _save(self, world: World) -> None:
-        assert self._shown is not None
+        assert self._last is not None
         about = {"scene": self.scene, "index": self._index}
         try:
-            size = world.save(self._saved, about, self._shown)
+            size = world.save(self._saved, about, self._last.picture)
         except OSError as error:
             self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
         else:
@@ -291,10 +351,74 @@ class Dreamer(threading.Thread):
             self.notices.append(str(error))
             return
         self.scene = about["scene"] if about["scene"] in self.openings else self.scene
-        self._index, self._run, self._ended = about["index"], self._run + 1, None
-        self._prompt = world.prompt
+        self._keep_prompt(world)
+        self._begin_at(world, about["index"], picture)
         self.notices.append(f"Back at frame {self._index:,}")
-        self.frames.put(self._frame(world, picture, action(), None))
+
+    def _rewind(self, world: World) -> None:
+        """Show earlier and earlier frames while the key is held, at the game's own speed; then be there."""
+        frames, last = self.past.frames, self._last
+        assert last is not None
+        if len(frames) < 2:
+            self.notices.append(self._no_way_back(world))
+            return
+        self._tell(REWINDING)
+        for shown in reversed(frames[:-1]):
+            self.rewound = Rewound(shown.index, frames[0].index, last.index, self.past.bytes)
+            self.frames.put(shown)
+            if self._is_let_go(1 / FPS):
+                break
+        while not self._is_let_go(None):
+            pass  # at the oldest frame
+        if self._stopping:
+            return
+        self._tell(REMEMBERING)
+        if branching := self._branching:
+            self._other = Take(self._take, last, world.moment())
+            self._takes += 1
+            self._take = self._takes
+        self.past.go_back(world, shown)
+        self._arrive(world, shown)
+        self.notices.append(
+            f"Take {self._take} begins at frame {shown.index:,}; B goes back to the other."
+            if branching
+            else f"Back at frame {shown.index:,}: {last.index - shown.index:,} frames are undone."
+        )
+        self.rewound = None
+
+    def _is_let_go(self, timeout: float | None) -> bool:
+        """Whether the key of a rewind is up, after waiting up to so many seconds for that."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._going_back or self._stopping, timeout)
+
+    def _no_way_back(self, world: World) -> str:
+        size, room = world.stats().bytes / 1e6, self.past.megabytes
+        if size > room:
+            return f"No rewind: one moment of {world.memory} is {size:,.0f} MB, rewind.megabytes {room}."
+        return "This is as far back as it goes."
+
+    def _change_takes(self, world: World) -> None:
+        """Go to the end of the other take. There is no way back beyond it but to this one."""
+        there, last = self._other, self._last
+        if there is None or last is None:
+            self.notices.append("There is one take only. B while Backspace is held begins another.")
+            return
+        self._other = Take(self._take, last, world.moment())
+        world.restore(there.moment)
+        self._take = there.number
+        self.past.begin(world, there.frame)
+        self._arrive(world, there.frame)
+        self.frames.put(there.frame)
+        self.notices.append(f"Take {self._take} at frame {self._index:,}; B goes back to the other.")
+
+    def _arrive(self, world: World, frame: Frame) -> None:
+        """The world is now what it was at a frame."""
+        self._index, self._last, self._ended = frame.index, frame, None
+        self._keep_prompt(world)
+
+    def _keep_prompt(self, world: World) -> None:
+        """A reset is to say what holds now, unless it is what the scene says by itself."""
+        self._prompt = None if world.prompt == self.openings[self.scene].prompt else world.prompt
 
     def _say(self, world: World, text: str) -> None:
         self._prompt = text
@@ -306,9 +430,8 @@ class Dreamer(threading.Thread):
     def _frame(self, world: World, picture: np.ndarray, keys: np.ndarray, took: float | None) -> Frame:
         picture = np.array(picture)
         picture.setflags(write=False)
-        self._shown = picture
         stats = world.stats()
-        return Frame(
+        self._last = Frame(
             picture=picture,
             keys=keys,
             index=self._index,
@@ -322,7 +445,11 @@ class Dreamer(threading.Thread):
             world=self.scene,
             prompt=world.prompt,
             player=getattr(self._controller, "now", ""),
+            take=self._take,
+            id=next(self._ids),
+            after=self._last.id if self._last else -1,
         )
+        return self._last
 
     def _wish(self, wish: Callable[[World], None]) -> None:
         with self._wake:

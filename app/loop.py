@@ -59,6 +59,12 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.say(wish.removeprefix("say "))
         case "memory":
             dreamer.switch_memory()
+        case "rewind":
+            dreamer.rewind()
+        case "let go":
+            dreamer.let_go()
+        case "branch":
+            dreamer.branch()
         case "save":
             dreamer.save()
         case "load":

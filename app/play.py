@@ -23,6 +23,7 @@ from .dreamer import Dreamer, Frame, Opening, World
 from .errors import DisplayError, UsageError
 from .gif import LastSeconds
 from .meter import Meter
+from .past import Past
 from .record import Recorder, check_writable
 from .stopping import on_stop, restore
 from .worlds import open_scenes, open_world
@@ -77,6 +78,8 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
+    if cfg.rewind.every < 1:
+        raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
     return cfg, flags
 
 
@@ -112,6 +115,7 @@ def main(
         fps=cfg.fps,
         frames=cfg.frames,
         saves=Path(cfg.saves).expanduser(),
+        past=Past(cfg.rewind.every, cfg.rewind.megabytes if stage.rewinds else 0),
         remember=remember,
     )
     stage.attach(dreamer, meter, recorder, lately)

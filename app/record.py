@@ -2,12 +2,14 @@
 
     frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one
     video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
-    events.jsonl                   what changed on the way: the prompt, who plays, the memory
+    events.jsonl                   what changed on the way, before which frame: the prompt, who plays, the
+                                   memory; a rewind or a branch, from which frame to which
     meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
 
 Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
 process that is killed leaves recordings that play. One recording is one unbroken dream: a reset or
-another world closes it and opens the next.
+another world closes it and opens the next. A rewind does not: frames are numbered from 0 as they were
+dreamt, what was undone stays, and an event says that frame n was dreamt after frame `to` and not n - 1.
 """
 
 import json
@@ -105,7 +107,8 @@ class Recording:
         }
         self._seconds = array("d")
         self._frames = 0
-        self._told = {"prompt": first.prompt, "player": first.player, "memory": first.memory}
+        self._told = facts_that_change(first)
+        self._number = {first.after: -1}  # of each frame by its id; -1 is what came before the first
         self._writer = EpisodeWriter(self.folder, self._meta)
         try:
             self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
@@ -116,8 +119,12 @@ class Recording:
             raise
 
     def add(self, frame: Frame) -> None:
-        now = {"prompt": frame.prompt, "player": frame.player, "memory": frame.memory}
-        if news := {what: x for what, x in now.items() if x != self._told[what]}:
+        now = facts_that_change(frame)
+        news: dict[str, Any] = {what: x for what, x in now.items() if x != self._told[what]}
+        if (to := self._number.get(frame.after, -1)) != self._frames - 1:
+            news["branch" if "take" in news else "rewind"] = {"from": self._frames - 1, "to": to}
+        self._number[frame.id] = self._frames
+        if news:
             self._told = now
             self._events.write(json.dumps({"frame": self._frames, **news}) + "\n")
             self._events.flush()
@@ -147,6 +154,10 @@ class Recording:
         for name in ("_events", "_video"):
             with suppress(AttributeError, OSError, FFmpegError):
                 getattr(self, name).close()
+
+
+def facts_that_change(frame: Frame) -> dict[str, Any]:
+    return {"prompt": frame.prompt, "player": frame.player, "memory": frame.memory, "take": frame.take}
 
 
 def unused(folder: Path) -> Path:

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pygame
 
-from worldmodel.actions import held
+from worldmodel.actions import FPS, held
 
 from .controls import HELP, Menu
-from .dreamer import DREAMING, PAUSED, Frame
+from .dreamer import DREAMING, PAUSED, REMEMBERING, Frame, Rewound
 from .prompt import PromptLine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -58,6 +58,8 @@ class View:
     line: PromptLine | None = None
     toast: str = ""
     recording: float | None = None  # seconds
+    rewound: Rewound | None = None
+    reach: tuple[float, int] = (0.0, 0)  # seconds that may be rewound, and the bytes they cost
 
 
 class Screen:
@@ -103,9 +105,11 @@ class Screen:
             self._line(view.line)
         elif view.help:
             self._help(view)
+        elif view.rewound is not None:
+            self._rewound(view.rewound, view.state)
         elif view.state == PAUSED:
             self._paused()
-        if view.toast:
+        if view.toast and view.rewound is None:
             self._toast(view.toast)
         pygame.display.flip()
 
@@ -255,6 +259,7 @@ class Screen:
             self._row("tokens kept", f"{frame.kept:,} of {frame.seen:,}", width),
             self._bar(share, width),
             self._row("cache", megabytes(frame.bytes), width),
+            self._row("rewind", f"{view.reach[0]:.0f} s in {megabytes(view.reach[1])}", width),
             self._row("process", megabytes(view.rss), width),
             *([self._row("GPU", megabytes(view.gpu), width)] if view.gpu is not None else []),
             None,
@@ -294,7 +299,7 @@ class Screen:
     def _help(self, view: View) -> None:
         """Two columns of keys."""
         middle = (len(HELP) + 1) // 2
-        columns = [self._keys(HELP[:middle]), self._keys(HELP[middle:])]
+        columns = [self._keys(HELP[:middle]), self._keys((*HELP[middle:], *[("", "")] * (len(HELP) % 2)))]
         table = self._beside(columns, 2.0)
         heading = self._text(view.title, EMBER, 1.2, bold=True)
         footing = self._text("H shows this again", DIM)
@@ -355,6 +360,38 @@ class Screen:
         advice = self._text("P to go on, N for one frame", DIM)
         row = self._beside([self._text("Paused", EMBER, 1.2, bold=True), advice])
         self._card([row], "center", (width // 2, height * 3 // 4))
+
+    def _rewound(self, rewound: Rewound, state: str) -> None:
+        """How far back this is of how far one may go."""
+        width, height = self.surface.get_size()
+        room = max(1, min(30 * self.unit, width - 4 * self.unit))
+        back = (rewound.newest - rewound.at) / FPS
+        heading = [
+            self._backwards(),
+            self._text(f"{back:.1f} s back", PAPER, 1.2, bold=True),
+            self._text(f"frame {rewound.at:,}", DIM),
+        ]
+        share = (rewound.at - rewound.oldest) / max(1, rewound.newest - rewound.oldest)
+        reach = (rewound.newest - rewound.oldest) / FPS
+        going = state == REMEMBERING
+        cost = f"{reach:.0f} s may be rewound; {megabytes(rewound.bytes)} keep them"
+        advice = "Remembering how it was\u2026" if going else "Let go to play on; B keeps both takes"
+        rows = [
+            self._beside(heading),
+            self._bar(share, room),
+            self._fit(advice, room, colour=EMBER if going else PAPER),
+            self._fit(cost, room, colour=DIM),
+        ]
+        self._card([*rows], "midbottom", (width // 2, height - self.unit))
+
+    def _backwards(self) -> pygame.Surface:
+        """Two arrows to the left, as on a tape recorder; the font has none."""
+        side = round(1.2 * self.unit)
+        sign = pygame.Surface((2 * side, side), pygame.SRCALPHA)
+        for x in (0, side * 4 // 5):
+            back = x + side * 4 // 5
+            pygame.draw.polygon(sign, EMBER, [(x, side // 2), (back, side // 8), (back, side * 7 // 8)])
+        return sign
 
     def _toast(self, line: str) -> None:
         width, height = self.surface.get_size()

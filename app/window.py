@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pygame
 
+from worldmodel.actions import FPS
 from worldmodel.episodes import HEIGHT, WIDTH
 
 from .autopilot import Autopilot
@@ -28,6 +29,7 @@ class Window:
     player = "human"
     patience = 1 / 60
     forgiving = True
+    rewinds = True
 
     def __init__(self, scale: int, overlay: int) -> None:
         self._screen = Screen(scale, HEIGHT, WIDTH)
@@ -103,6 +105,8 @@ class Window:
         view.title, view.backdrop, view.state = opening.title, opening.frames[-1], self._dreamer.state
         view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
         view.rss, view.gpu = self._rss(), self._gpu()
+        past = self._dreamer.past
+        view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
         self._news, self._drawn = False, now

@@ -53,8 +53,26 @@ class Solo:
     def switch(self, memory: str) -> int:
         """Remember in another way from here on. Returns the frames that were read again for it."""
         method = self._methods[memory]()
-        self.memory = self._belongs["memory"] = memory
+        self._name(memory)
         return self._world.switch(method.cache, method.cross)
+
+    def _name(self, memory: str) -> None:
+        self.memory = self._belongs["memory"] = memory
+
+    def moment(self) -> Any:
+        """Everything the next frame depends on."""
+        return self.memory, self._world.state_dict()
+
+    def restore(self, moment: Any) -> None:
+        """Go on from a moment to the bit, also from one of another memory."""
+        memory, state = moment
+        if memory != self.memory:
+            method = self._methods[memory]()
+            self._name(memory)
+            self._world.use(method.cache)
+            self._world.cross = method.cross
+        self._world.load_state_dict(state)
+        self.prompt = self._world.prompts[0]
 
     def decode(self, latent: Any) -> np.ndarray:
         return self._world.decode(latent)[0]

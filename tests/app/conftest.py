@@ -29,6 +29,8 @@ def frame():
             "memory": "tempcache",
             "world": "cellar",
             "prompt": "a cellar",
+            "id": index,
+            "after": index - 1,
         }
         return Frame(**(known | facts))
 

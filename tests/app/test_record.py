@@ -100,7 +100,8 @@ recorder = Recorder(Path(sys.argv[1]), {}, 17.5)
 recorder.start()
 for i in range(105):
     picture = fake_world.paint(i / 10, 0)
-    recorder.see(Frame(picture, action(), i + 1, 0, 0.05, {}, 1, 1, 1, "tempcache", "cellar", ""))
+    facts = (picture, action(), i + 1, 0, 0.05, {}, 1, 1, 1, "tempcache", "cellar", "")
+    recorder.see(Frame(*facts, id=i, after=i - 1))
 while recorder.frames < 105:
     time.sleep(0.01)
 print("written", flush=True)

@@ -42,6 +42,9 @@ def solo(memory: str = "tempcache", weights: str = "abc") -> Solo:
         channels=16, grid=(1, 2), words=len(WORDS), width=32, depth=2, heads=2, rope=(8, 4, 4),
         prompt_width=16, prompt_depth=1, control_width=16, control_depth=1,
     )  # fmt: skip
+    with torch.no_grad():
+        for parameter in network.parameters():  # some begin at zero, and then keys would change nothing
+            parameter += 0.1 * torch.randn(parameter.shape)
     coder = Autoencoder(channels=4, widths=(8, 8, 16))
     world = World(coder.eval(), network.eval(), WORDS, method(**AXES[memory]).cache)
     world = Solo(world, memory, {"weights": weights, "memory": memory})
