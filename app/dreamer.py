@@ -42,6 +42,7 @@ class World(Protocol):
     @property
     def memories(self) -> Sequence[str]: ...  # that may be switched to
     def switch(self, memory: str) -> int: ...
+    def beside(self, memory: str) -> "World": ...  # the same networks, another past
     @property
     def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
     def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...

@@ -61,7 +61,9 @@ def disk_error(error: Exception, path: Path) -> DiskError:
 class Video:
     """An H.264 file that plays up to its last whole second, whatever happens to its writer."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], fps: float, about: str) -> None:
+    def __init__(
+        self, path: Path, shape: tuple[int, ...], fps: float, about: str, enlarged: int = ENLARGED
+    ) -> None:
         fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
         self._container = av.open(str(path), "w", options=fragments)
         self._container.metadata["comment"] = about
@@ -70,7 +72,7 @@ class Video:
         self._stream = self._container.add_stream(
             "libx264", rate=Fraction(fps).limit_denominator(1000), options=options
         )
-        self._stream.height, self._stream.width = ENLARGED * shape[0], ENLARGED * shape[1]
+        self._stream.height, self._stream.width = enlarged * shape[0], enlarged * shape[1]
         self._stream.pix_fmt = "yuv420p"
         self._stream.codec_context.gop_size = max(1, int(fps))  # a key frame closes the fragment before it
         self._stream.codec_context.thread_count = 1  # the other cores dream

@@ -74,6 +74,21 @@ class Solo:
         self._world.load_state_dict(state)
         self.prompt = self._world.prompts[0]
 
+    def beside(self, memory: str) -> "Solo":
+        """Another game over the same networks that remembers in this way; it has yet to begin."""
+        method, ours = self._methods[memory](), self._world
+        world = type(ours)(
+            ours.autoencoder,
+            ours.denoiser,
+            ours.vocabulary,
+            method.cache,
+            cross=method.cross,
+            levels=ours.levels,
+            context_level=ours.context_level,
+            graphs=ours.graphs,
+        )
+        return Solo(world, memory, {**self._belongs, "memory": memory}, self._methods)
+
     def decode(self, latent: Any) -> np.ndarray:
         return self._world.decode(latent)[0]
 

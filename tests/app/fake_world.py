@@ -87,6 +87,11 @@ class FakeWorld:
         self.memory = memory
         return 20
 
+    def beside(self, memory: str) -> "FakeWorld":
+        other = FakeWorld(self.seconds)
+        other.memory = memory
+        return other
+
     def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"about": dict(about), "at": (self.x, self.angle)}))

@@ -25,7 +25,6 @@ class Game:
 
     def __init__(self, frame, memory: str, past: Past):
         self.make, self.past, self.world, self.index = frame, past, solo(memory), 0
-        self.world._methods = {name: solo(name)._world.make_memory for name in AXES}
         self.frames = [self.frame(self.world.decode(self.world._world._frames[-1][0][:, 0]), action())]
         past.begin(self.world, self.frames[0])
 
@@ -78,6 +77,19 @@ def test_other_keys_lead_elsewhere_and_back_again(frame):
     assert not np.array_equal(pictures(other), first[14:])
     game.go_back(13)
     assert np.array_equal(pictures(game.play(17)), first[14:])
+
+
+def test_a_rewind_across_a_switch_of_memory_brings_the_old_one_back(frame):
+    game = Game(frame, "tempcache", Past(every=8, megabytes=100))
+    game.play(21)
+    game.world.switch("fast-ar")
+    game.past.keep(game.world)
+    game.play(14)
+    first = pictures(game.frames)
+    game.go_back(30)
+    assert game.world.memory == "fast-ar" and np.array_equal(pictures(game.play(5)), first[31:])
+    game.go_back(10)
+    assert game.world.memory == "tempcache" and np.array_equal(pictures(game.play(11)), first[11:22])
 
 
 def test_no_more_moments_are_kept_than_fit_and_the_frames_they_lead_to(frame):

@@ -1,5 +1,7 @@
 """A save brings back the moment to the bit, and only where it belongs."""
 
+from functools import partial
+
 import numpy as np
 import pygame
 import pytest
@@ -47,7 +49,8 @@ def solo(memory: str = "tempcache", weights: str = "abc") -> Solo:
             parameter += 0.1 * torch.randn(parameter.shape)
     coder = Autoencoder(channels=4, widths=(8, 8, 16))
     world = World(coder.eval(), network.eval(), WORDS, method(**AXES[memory]).cache)
-    world = Solo(world, memory, {"weights": weights, "memory": memory})
+    methods = {name: partial(method, **axes) for name, axes in AXES.items()}
+    world = Solo(world, memory, {"weights": weights, "memory": memory}, methods)
     world.reset(opening(), seed=3)
     return world
 
