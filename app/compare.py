@@ -20,15 +20,16 @@ import pygame
 from omegaconf import DictConfig
 
 from worldmodel.actions import FPS
+from worldmodel.openings import Opening
 
 from . import config, report
 from .autopilot import Autopilot
-from .dreamer import Opening
 from .errors import UsageError
-from .pane import Pane
-from .panes import Panes, difference
+from .pane import Pane, difference
+from .panes import Panes, headline
 from .play import OpenScenes, OpenWorld
 from .record import Video, check_writable, unused
+from .report import Outcome
 from .script import Script
 from .stopping import on_stop
 from .worlds import open_scenes, open_world
@@ -59,14 +60,14 @@ def main(
     world = open_world(cfg, facts, lambda state: print(f"{state} ...", flush=True))
     on_stop(signal.default_int_handler)  # from here on there is something to close
     panes = [Pane(world), *(Pane(world.beside(name)) for name in names[1:])]
-    apart = race(panes, game, out, cfg.difference)
+    outcomes = race(panes, game, out, cfg.difference)
     facts |= {
         "world": game.opening.name,
         "prompt": game.prompt or game.opening.prompt,
         "actions": cfg.actions,
     }
-    report.write(out, facts, panes, apart)
-    print(report.table(panes, apart))
+    report.write(out, facts, outcomes)
+    print(report.table(outcomes))
     print(f"Compared: {out}", flush=True)
     return 0
 
@@ -114,31 +115,31 @@ def game_of(cfg: DictConfig, openings: Any) -> Game:
     return Game(openings[scene], seed, prompts[0], len(path), keys.__getitem__, prompts.__getitem__)
 
 
-def race(panes: list[Pane], game: Game, out: Path, differences: bool) -> dict[str, list[float]]:
-    """Dream the game in every pane and film it. Returns how far each is from the first, frame by frame."""
+def race(panes: list[Pane], game: Game, out: Path, differences: bool) -> list[Outcome]:
+    """Dream the game in every pane, and film it."""
     for pane in panes:
         pane.begin(game.opening, game.seed, game.prompt)
-    canvas = pygame.Surface(canvas_size(len(panes), panes[0].picture))
-    heading = f"{game.opening.title}, seed {game.seed}"
+    apart: list[list[float]] = [[] for _ in panes]
+    canvas, drawing = pygame.Surface(canvas_size(len(panes), panes[0].picture)), Panes()
+    heading = headline(f"{game.opening.title}, seed {game.seed}", panes[0].costs, differences)
     video = Video(out / "compare.mp4", (canvas.get_height(), canvas.get_width()), FPS, heading, enlarged=1)
-    apart: dict[str, list[float]] = {pane.name: [] for pane in panes}
     told = time.monotonic()
     try:
         for index in range(game.frames):
             pictures = [pane.dream(game.keys(index), game.prompts(index)) for pane in panes]
-            for pane, picture in zip(panes, pictures, strict=True):
-                apart[pane.name].append(float(abs(picture.astype(np.int16) - pictures[0]).mean()))
+            for far, picture in zip(apart, pictures, strict=True):
+                far.append(float(abs(picture.astype(np.int16) - pictures[0]).mean()))
             if differences:
                 pictures[1:] = [difference(picture, pictures[0]) for picture in pictures[1:]]
-            Panes(canvas).draw(panes, pictures, game.frames, heading)
+            drawing.draw(canvas, [pane.costs for pane in panes], pictures, game.frames, heading)
             video.add(pixels(canvas))
             if time.monotonic() > told + EVERY:
                 told = time.monotonic()
-                rates = ", ".join(f"{pane.name} {pane.fps[-1]:.1f} FPS" for pane in panes)
+                rates = ", ".join(f"{pane.costs.name} {pane.costs.fps[-1]:.1f} FPS" for pane in panes)
                 print(f"frame {index + 1} of {game.frames}: {rates}", flush=True)
     finally:
         video.close()
-    return apart
+    return [Outcome(pane.costs, pane.link, far) for pane, far in zip(panes, apart, strict=True)]
 
 
 def canvas_size(panes: int, picture: np.ndarray) -> tuple[int, int]:

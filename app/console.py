@@ -4,7 +4,8 @@ import sys
 import time
 
 from .autopilot import Autopilot
-from .dreamer import DREAMING, Dreamer, Frame
+from .dreamer import DREAMING, Dreamer
+from .frame import Frame
 from .gif import LastSeconds
 from .meter import Meter, ProcessMemory, percentiles
 from .record import Recorder

@@ -9,10 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,62 +19,12 @@ from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
 from .errors import SaveError
+from .frame import Frame, World
 from .past import Past
+from .race import Race, rivals_of
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 REWINDING, REMEMBERING = "rewinding", "remembering how it was"
-
-
-class Stats(Protocol):
-    kept: int
-    seen: int
-    bytes: int
-
-
-class World(Protocol):
-    """What the dreamer needs of a world; worlds.py makes it of worldmodel.world.World."""
-
-    prompt: str
-    memory: str
-    words: Sequence[str]  # that a prompt may be made of
-
-    @property
-    def memories(self) -> Sequence[str]: ...  # that may be switched to
-    def switch(self, memory: str) -> int: ...
-    def beside(self, memory: str) -> "World": ...  # the same networks, another past
-    @property
-    def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
-    def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...
-    def step(self, keys: np.ndarray) -> Any: ...
-    def decode(self, latent: Any) -> np.ndarray: ...
-    def say(self, text: str) -> list[str]: ...
-    def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int: ...
-    def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]: ...
-    def moment(self) -> Any: ...  # all that the next frame depends on
-    def restore(self, moment: Any) -> None: ...
-    def stats(self) -> Stats: ...
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One dreamt picture and what is known about it. The picture is read-only: nobody draws on a dream."""
-
-    picture: np.ndarray  # uint8 [h, w, 3]
-    keys: np.ndarray  # held when its dreaming began
-    index: int  # frames dreamt since the reset; 0 is the opening's own last picture
-    run: int  # how many resets came before
-    took: float | None  # seconds since the frame before; None after a pause or a reset
-    timings: dict[str, float]  # seconds per stage
-    kept: int  # cache entries per layer
-    seen: int  # tokens they stand for
-    bytes: int  # of all layers
-    memory: str
-    world: str
-    prompt: str
-    player: str = ""  # who held the keys
-    take: int = 1  # counts the branches of one dream
-    id: int = 0  # no two frames that were ever dreamt here have the same
-    after: int = 0  # id of the frame it was dreamt from
 
 
 class Rewound(NamedTuple):
@@ -172,6 +121,7 @@ class Dreamer(threading.Thread):
 
         self.past = past or Past()
         self.rewound: Rewound | None = None  # while it is
+        self.race: Race | None = None  # while memories are compared
         self._other: Take | None = None
         self._take, self._takes = 1, 1
         self._last: Frame | None = None  # what the world has come to
@@ -214,7 +164,11 @@ class Dreamer(threading.Thread):
 
     def switch_memory(self) -> None:
         """Remember in the next way there is."""
-        self._wish(self._switch)
+        self._wish_alone(self._switch)
+
+    def compare(self) -> None:
+        """Begin again with another memory beside this one; the second time, end that."""
+        self._wish(self._compare)
 
     def save(self) -> None:
         """Save the moment."""
@@ -222,13 +176,13 @@ class Dreamer(threading.Thread):
 
     def load(self) -> None:
         """Go on from the moment that was saved last, also after a restart."""
-        self._wish(self._load)
+        self._wish_alone(self._load)
 
     def rewind(self) -> None:
         """Show frames backwards, until `let_go` or `branch`."""
         with self._wake:
             self._going_back, self._branching = True, False
-        self._wish(self._rewind)
+        self._wish_alone(self._rewind)
 
     def let_go(self) -> None:
         """Play on from where a rewind has come to, as if what came after had never been."""
@@ -240,7 +194,7 @@ class Dreamer(threading.Thread):
         """Play on from where a rewind has come to as a new take; without a rewind, go to the other take."""
         with self._wake:
             self._branching = self._going_back
-        self.let_go() if self._branching else self._wish(self._change_takes)
+        self.let_go() if self._branching else self._wish_alone(self._change_takes)
 
     def stop(self) -> None:
         with self._wake:
@@ -268,6 +222,8 @@ class Dreamer(threading.Thread):
                 frame = self._dream(world)
                 self._remember(frame)
                 self.frames.put(frame)
+                if self.race:
+                    self.race.follow(lambda: self._stopping)
                 self._left = None if self._left is None else self._left - 1
         except BaseException as error:
             self.error = error
@@ -298,17 +254,21 @@ class Dreamer(threading.Thread):
         began = time.perf_counter()
         self._due = max(self._due + self._period, began)  # late once is not late for ever
         keys = self._controller(self._index)
-        picture = world.decode(world.step(keys))
+        picture = self.race.lead(keys) if self.race else world.decode(world.step(keys))
         ended = time.perf_counter()
         took, self._ended = self._ended and ended - self._ended, ended
         self._index += 1
         self._tell(PAUSED if self.paused else DREAMING)
         frame = self._frame(world, picture, keys, took)
-        self.past.see(world, frame)
+        if not self.race:
+            self.past.see(world, frame)
         return frame
 
-    def _begin(self, world: World) -> None:
-        picture = world.reset(self.openings[self.scene], seed=self._seed)
+    def _begin(self, world: World, race: Race | None = None) -> None:
+        race = race or self.race
+        begin = race.begin if race else world.reset
+        picture = begin(self.openings[self.scene], seed=self._seed)
+        self.race = race
         if self._prompt:
             self._say(world, self._prompt)
         self._begin_at(world, 0, picture)
@@ -320,6 +280,19 @@ class Dreamer(threading.Thread):
         frame = self._frame(world, picture, action(), None)
         self.past.begin(world, frame)
         self.frames.put(frame)
+
+    def _compare(self, world: World) -> None:
+        rivals = rivals_of(world)
+        if self.race and self._last:
+            self.race = None
+            self.past.begin(world, self._last)
+            self.notices.append(f"{world.memory} plays on alone.")
+        elif rivals:
+            self._tell("beginning again, side by side")
+            self._begin(world, Race(world, rivals))
+            self.notices.append("The same keys, prompt and seed. X shows the difference, F3 ends it.")
+        else:
+            self.notices.append(f"There is no memory but {world.memory} to compare.")
 
     def _turn_page(self, world: World) -> None:
         names = list(self.openings)
@@ -456,6 +429,17 @@ class Dreamer(threading.Thread):
         with self._wake:
             self._wishes.append(wish)
             self._wake.notify_all()
+
+    def _wish_alone(self, wish: Callable[[World], None]) -> None:
+        """A wish for one world, that others beside it could not follow."""
+
+        def granted(world: World) -> None:
+            if self.race:
+                self.notices.append("Not while memories are compared; F3 ends that.")
+            else:
+                wish(world)
+
+        self._wish(granted)
 
     def _tell(self, state: str) -> None:
         self.state = state

@@ -9,54 +9,60 @@ import numpy as np
 import pygame
 
 from .chart import Colour, chart
-from .pane import Pane
+from .pane import AMPLIFIED, Costs
 from .pen import DIM, NIGHT, PAPER, Pen
 
 COLOURS: tuple[Colour, ...] = ((255, 158, 61), (92, 200, 235), (190, 150, 255), (140, 215, 100))
-AMPLIFIED = 4  # how often a difference is shown stronger than it is
-CLOCKS = "The panes take turns on one machine; each clock counts that pane's own computing alone."
+CLOCKS = "They take turns on one machine; each clock counts its own pane's computing alone."
 
 
 class Panes(Pen):
-    """Draws on a surface of any size; the first pane leads."""
+    """Draws on surfaces of any size; the first pane leads."""
 
-    def __init__(self, surface: pygame.Surface) -> None:
-        self.surface = surface
-        width, height = surface.get_size()
-        self.unit = max(12, min(30, height // 44, width // 64))
-
-    def draw(self, panes: Sequence[Pane], pictures: Sequence[np.ndarray], frames: int, title: str) -> None:
+    def draw(
+        self,
+        surface: pygame.Surface,
+        panes: Sequence[Costs],
+        pictures: Sequence[np.ndarray],
+        frames: int,
+        title: str,
+    ) -> None:
         """What each pane shows, of a game that is `frames` long so far."""
-        self.surface.fill(NIGHT)
-        across, down = self.surface.get_size()
+        self.surface = surface
+        surface.fill(NIGHT)
+        across, down = surface.get_size()
+        self.unit = max(12, min(30, down // 44, across // 64))
         gap = self.unit
         width = (across - gap * (len(panes) + 1)) // len(panes)
         top = gap // 2 + round(1.6 * self.unit)
         self._heading(title, width=across - 2 * gap, at=(gap, gap // 2))
-        bottoms = [
-            self._pane(
-                pane, panes[0], picture, COLOURS[i % len(COLOURS)], (gap + i * (width + gap), top), width
+        places = [(gap + i * (width + gap), top) for i in range(len(panes))]
+        ends = [
+            self._pane(pane, panes[0], picture, colour, place, width)
+            for pane, picture, colour, place in zip(
+                panes, pictures, colours(panes).values(), places, strict=True
             )
-            for i, (pane, picture) in enumerate(zip(panes, pictures, strict=True))
         ]
-        self._charts(
-            panes, frames, pygame.Rect(gap, max(bottoms) + gap, across - 2 * gap, 0), down - gap // 2
-        )
+        below = max(ends) + gap
+        self._charts(panes, frames, pygame.Rect(gap, below, across - 2 * gap, down - gap // 2 - below))
 
     def _heading(self, title: str, width: int, at: tuple[int, int]) -> None:
         left = self.text(title, PAPER, bold=True)
         self.surface.blit(left, at)
-        right = self.fit(CLOCKS, max(1, width - left.get_width() - self.unit), colour=DIM, size=0.9)
-        self.surface.blit(right, right.get_rect(topright=(at[0] + width, at[1])))
+        right = self.text(CLOCKS, DIM, 0.9)
+        if left.get_width() + right.get_width() + self.unit < width:
+            self.surface.blit(right, right.get_rect(topright=(at[0] + width, at[1])))
 
     def _pane(
-        self, pane: Pane, leader: Pane, picture: np.ndarray, colour: Colour, at: tuple[int, int], width: int
+        self, pane: Costs, leader: Costs, picture: np.ndarray, colour: Colour, at: tuple[int, int], width: int
     ) -> int:
         """Name, picture, figures from the top down; returns where they end."""
         x, y = at
-        name, place = self.text(pane.name, colour, 1.3, bold=True), self.text(standing(pane, leader), DIM)
+        name = self.text(pane.name, colour, 1.3, bold=True)
+        place = self.text(standing(pane, leader), DIM if pane is leader else PAPER, bold=pane is not leader)
         self.surface.blit(name, (x, y))
-        self.surface.blit(place, place.get_rect(bottomright=(x + width, y + name.get_height())))
+        if name.get_width() + place.get_width() < width:
+            self.surface.blit(place, place.get_rect(bottomright=(x + width, y + name.get_height())))
         y += name.get_height() + self.unit // 4
         image = self._enlarged(picture, width, self.surface.get_height() // 2)
         self.surface.blit(image, (x + (width - image.get_width()) // 2, y))
@@ -66,7 +72,7 @@ class Panes(Pen):
             y += row.get_height()
         return y
 
-    def _figures(self, pane: Pane, colour: Colour, width: int) -> list[pygame.Surface]:
+    def _figures(self, pane: Costs, colour: Colour, width: int) -> list[pygame.Surface]:
         if not pane.index:
             return [self.text("\u2013", DIM, 1.6), self.text(" ")]
         rate = [
@@ -76,10 +82,12 @@ class Panes(Pen):
             self.text(f"  frame {pane.index:,} at {pane.clock:.1f} s", DIM),
         ]
         tokens = f"{pane.kept[-1]:,} of {pane.seen[-1]:,} tokens kept, {pane.bytes[-1] / 1e6:,.0f} MB"
+        while len(rate) > 2 and self.beside(rate).get_width() > width:
+            rate.pop()
         return [self.beside(rate), self.fit(tokens, width)]
 
-    def _charts(self, panes: Sequence[Pane], frames: int, area: pygame.Rect, bottom: int) -> None:
-        width, height = (area.width - self.unit) // 2, bottom - area.y
+    def _charts(self, panes: Sequence[Costs], frames: int, area: pygame.Rect) -> None:
+        width, height = (area.width - self.unit) // 2, area.height
         if height < 6 * self.unit or width < 12 * self.unit:
             return
         for i, (title, series) in enumerate(figures(panes).items()):
@@ -95,7 +103,7 @@ class Panes(Pen):
         return pygame.transform.scale(small, (round(scale * columns), round(scale * rows)))
 
 
-def figures(panes: Sequence[Pane]) -> dict[str, dict[str, Sequence[float]]]:
+def figures(panes: Sequence[Costs]) -> dict[str, dict[str, Sequence[float]]]:
     """What is charted: per chart and pane a number for each frame."""
     return {
         "Frames per second": {pane.name: pane.fps[: pane.index] for pane in panes},
@@ -103,11 +111,16 @@ def figures(panes: Sequence[Pane]) -> dict[str, dict[str, Sequence[float]]]:
     }
 
 
-def colours(panes: Sequence[Pane]) -> dict[str, Colour]:
+def colours(panes: Sequence[Costs]) -> dict[str, Colour]:
     return {pane.name: COLOURS[i % len(COLOURS)] for i, pane in enumerate(panes)}
 
 
-def standing(pane: Pane, leader: Pane) -> str:
+def headline(title: str, leader: Costs, differences: bool) -> str:
+    what = f"difference from {leader.name}'s same frame, {AMPLIFIED} times as strong"
+    return f"{title}: {what}" if differences else title
+
+
+def standing(pane: Costs, leader: Costs) -> str:
     """How a pane does against the one that leads."""
     if pane is leader:
         return "leads"
@@ -115,9 +128,3 @@ def standing(pane: Pane, leader: Pane) -> str:
     if not behind:
         return "as fast"
     return f"{abs(behind):,} frame{'s' * (abs(behind) > 1)} {'behind' if behind > 0 else 'ahead'}"
-
-
-def difference(picture: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How far two pictures uint8 [h, w, 3] are apart, channel by channel, made stronger to be seen."""
-    apart = abs(picture.astype(np.int16) - other)
-    return (AMPLIFIED * apart).clip(0, 255).astype(np.uint8)

@@ -8,7 +8,7 @@ and prompts it had. A world does the same again to the bit, so what is reached i
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .dreamer import Frame, World
+    from .frame import Frame, World
 
 
 class Moment(NamedTuple):

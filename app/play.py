@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from worldmodel.actions import FPS
+from worldmodel.openings import Opening
 
 from . import config, loop
 from .console import Console
-from .dreamer import Dreamer, Frame, Opening, World
+from .dreamer import Dreamer
 from .errors import DisplayError, UsageError
+from .frame import Frame, World
 from .gif import LastSeconds
 from .meter import Meter
 from .past import Past

@@ -31,8 +31,8 @@ from av.error import FFmpegError
 
 from worldmodel.episodes import EpisodeWriter
 
-from .dreamer import Frame
 from .errors import DiskError
+from .frame import Frame
 from .meter import percentiles
 
 ENLARGED = 4

@@ -13,9 +13,12 @@ import pygame
 from worldmodel.actions import FPS, held
 
 from .controls import HELP, Menu
-from .dreamer import DREAMING, PAUSED, REMEMBERING, Frame, Rewound
+from .dreamer import DREAMING, PAUSED, REMEMBERING, Rewound
+from .frame import Frame
+from .panes import Panes, headline
 from .pen import DIM, EMBER, GLASS, GLOW, NIGHT, PAPER, RED, Pen
 from .prompt import PromptLine
+from .race import Race
 
 NAMES = {
     "resume": "Resume",
@@ -48,6 +51,8 @@ class View:
     toast: str = ""
     recording: float | None = None  # seconds
     rewound: Rewound | None = None
+    race: Race | None = None  # shown in place of the frame
+    difference: bool = False  # shown in place of the other panes' pictures
     reach: tuple[float, int] = (0.0, 0)  # seconds that may be rewound, and the bytes they cost
 
 
@@ -61,6 +66,7 @@ class Screen(Pen):
         scale = max(1, min(scale, across * 9 // 10 // width, down * 9 // 10 // height))
         self.surface = pygame.display.set_mode((scale * width, scale * height), pygame.RESIZABLE)
         pygame.key.stop_text_input()  # until a line is to be typed: keys are not letters here
+        self._panes = Panes()
         self._items: list[pygame.Rect] = []
 
     def close(self) -> None:
@@ -74,14 +80,16 @@ class Screen(Pen):
         self.surface = pygame.display.get_surface() or self.surface  # a resize makes a new one
         self.surface.fill(NIGHT)
         self._items = []
-        if view.frame is not None:
+        if view.race is not None:
+            self._race(view.race, view)
+        elif view.frame is not None:
             self._picture(view.frame.picture)
         elif view.backdrop is not None:
             self._picture(view.backdrop)
             self._veil(150)
         if view.frame is None:
             self._title(view)
-        elif view.overlay:
+        elif view.overlay and view.race is None:
             self._numbers(view)
         if view.recording is not None:
             self._recording(view.recording)
@@ -110,6 +118,14 @@ class Screen(Pen):
         small = pygame.image.frombuffer(picture.tobytes(), (width, height), "RGB")
         big = pygame.transform.scale(small, (round(scale * width), round(scale * height)))
         self.surface.blit(big, big.get_rect(center=self.surface.get_rect().center))
+
+    def _race(self, race: Race, view: View) -> None:
+        costs = [pane.costs for pane in race.panes]
+        pictures = race.pictures(view.difference)
+        frames = 30 * (1 + max(89, costs[0].index) // 30)  # thirds of it are round
+        self._panes.draw(
+            self.surface, costs, pictures, frames, headline(view.title, costs[0], view.difference)
+        )
 
     def _veil(self, darkness: int) -> None:
         veil = pygame.Surface(self.surface.get_size(), pygame.SRCALPHA)

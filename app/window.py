@@ -12,7 +12,8 @@ from worldmodel.episodes import HEIGHT, WIDTH
 
 from .autopilot import Autopilot
 from .controls import Controls
-from .dreamer import Dreamer, Frame, Hands
+from .dreamer import Dreamer, Hands
+from .frame import Frame
 from .gif import LastSeconds, enlarged, write_beside
 from .meter import Meter, ProcessMemory
 from .players import Players
@@ -67,6 +68,8 @@ class Window:
                 self._view.help, self._help_ends = not self._view.help, float("inf")
             case "overlay":
                 self._view.overlay = (self._view.overlay + 1) % 3
+            case "difference":
+                self._difference()
             case "screenshot":
                 self._screenshot()
             case "gif":
@@ -105,7 +108,7 @@ class Window:
         view.title, view.backdrop, view.state = opening.title, opening.frames[-1], self._dreamer.state
         view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
         view.rss, view.gpu = self._rss(), self._gpu()
-        past = self._dreamer.past
+        view.race, past = self._dreamer.race, self._dreamer.past
         view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
@@ -113,6 +116,12 @@ class Window:
 
     def tell(self, line: str) -> None:
         self._view.toast, self._toast_ends, self._news = line, time.monotonic() + TOAST_SECONDS, True
+
+    def _difference(self) -> None:
+        if self._dreamer.race is None:
+            self.tell("F3 compares memories; X then shows how they differ")
+            return
+        self._view.difference = not self._view.difference
 
     def _gpu(self) -> int | None:
         if self._view.frame is None or "torch" not in sys.modules:

@@ -12,9 +12,11 @@ from typing import Any, cast
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from worldmodel.openings import Opening
+
 from .config import shipped
-from .dreamer import Opening, Stats, World
 from .errors import UsageError, WeightsError
+from .frame import Stats, World
 
 
 class Solo:

@@ -7,7 +7,7 @@ os.environ["SDL_VIDEODRIVER"] = "dummy"
 import fake_world
 import pytest
 
-from app.dreamer import Frame
+from app.frame import Frame
 from worldmodel.actions import action
 
 

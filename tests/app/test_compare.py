@@ -1,6 +1,7 @@
 """Panes dream the same game, each as if it were alone; what is written says what they were."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pygame
@@ -14,12 +15,14 @@ from app import compare
 from app.autopilot import Autopilot
 from app.chart import plot_area, points, round_above
 from app.errors import UsageError
-from app.pane import Pane
-from app.panes import Panes, difference, standing
+from app.pane import Costs, Pane, difference
+from app.panes import Panes, standing
 from app.pen import NIGHT, Pen
 from app.record import Recorder
 from app.script import Script
 from worldmodel.actions import FPS, action
+
+STATS = SimpleNamespace(kept=1, seen=2, bytes=3)
 
 
 def main(*words):
@@ -87,13 +90,12 @@ def test_the_keys_and_prompts_of_a_recording_without_what_was_undone(tmp_path, f
 
 
 def test_how_far_behind_is_told_at_equal_clocks():
-    leader, pane = (Pane(FakeWorld()) for _ in range(2))
-    for each, took in ((leader, 1.0), (pane, 3.0)):
-        each.begin(openings()["cellar"], seed=0)
+    leader, other = Costs("tempcache"), Costs("dense")
+    for costs, took in ((leader, 1.0), (other, 3.0)):
         for _ in range(12):
-            each._count(took)
-    assert pane.behind(leader) == 8 and leader.behind(pane) == -8
-    assert standing(pane, leader) == "8 frames behind" and standing(leader, pane) == "8 frames ahead"
+            costs.add(took, STATS)
+    assert other.behind(leader) == 8 and leader.behind(other) == -8
+    assert standing(other, leader) == "8 frames behind" and standing(leader, other) == "8 frames ahead"
     assert standing(leader, leader) == "leads"
 
 
@@ -114,7 +116,9 @@ def test_panes_fit_any_surface(size, count, frames):
         for i in range(frames):
             pane.dream(action(), f"{i}")
     surface = pygame.Surface(size)
-    Panes(surface).draw(panes, [pane.picture for pane in panes], frames, "The Wet Cellar")
+    Panes().draw(
+        surface, [pane.costs for pane in panes], [pane.picture for pane in panes], frames, "The Wet Cellar"
+    )
     if size[0] > 300:
         assert (pygame.surfarray.array3d(surface) != NIGHT).any()
 

@@ -93,7 +93,7 @@ import time
 from pathlib import Path
 import fake_world
 from app.record import Recorder
-from app.dreamer import Frame
+from app.frame import Frame
 from worldmodel.actions import action
 
 recorder = Recorder(Path(sys.argv[1]), {}, 17.5)
