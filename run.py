@@ -1,4 +1,4 @@
-"""One door: run.py {play|compare|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
+"""One door: run.py {play|compare|replay|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
 
 import os
 import signal
@@ -16,10 +16,11 @@ VERBS = {
     "train": ("worldmodel.training.main", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
-DREAMS = ("play", "compare")  # modules of app
+DREAMS = ("play", "compare", "replay")  # modules of app
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
+run.py replay DIR [key=value ...]                             dream a recording again: is it the same?
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """

@@ -5,6 +5,7 @@ through a slot that keeps only the newest: a slow screen skips frames, and never
 recording must skip none, so `remember` is called for each. An error here is kept for whoever calls `check`.
 """
 
+import secrets
 import threading
 import time
 from collections import deque
@@ -37,11 +38,12 @@ class Rewound(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Another way the dream went, and all it takes to go on with it."""
+    """A way the dream went, and what it takes to go on with it."""
 
     number: int
     frame: Frame  # its last
-    moment: Any
+    moment: Any  # None where a file has it
+    reread: str | None  # see Frame
 
 
 class Latest:
@@ -123,8 +125,10 @@ class Dreamer(threading.Thread):
         self.rewound: Rewound | None = None  # while it is
         self.race: Race | None = None  # while memories are compared
         self._other: Take | None = None
+        self._marked: tuple[str, Take | None] = "", None  # what was saved last of this dream
         self._take, self._takes = 1, 1
         self._last: Frame | None = None  # what the world has come to
+        self._reread: str | None = None  # what the next frame is to say of the memory
         self._ids = count()
 
         self._wake = threading.Condition()
@@ -275,8 +279,8 @@ class Dreamer(threading.Thread):
 
     def _begin_at(self, world: World, index: int, picture: np.ndarray) -> None:
         """A dream of its own begins here."""
-        self._index, self._run, self._ended = index, self._run + 1, None
-        self._take, self._takes, self._other = 1, 1, None
+        self._index, self._run, self._ended, self._reread = index, self._run + 1, None, None
+        self._take, self._takes, self._other, self._marked = 1, 1, None, ("", None)
         frame = self._frame(world, picture, action(), None)
         self.past.begin(world, frame)
         self.frames.put(frame)
@@ -305,17 +309,20 @@ class Dreamer(threading.Thread):
         name = names[(names.index(world.memory) + 1) % len(names)]
         self._tell(f"reading the last frames again, through {name}")
         read, self._ended = world.switch(name), None
+        self._reread = world.prompt
         self.past.keep(world)  # dreaming again from an earlier moment would not come here
         self.notices.append(f"Memory: {name}. It has read the last {read} frames again; F4 takes the next.")
 
     def _save(self, world: World) -> None:
         assert self._last is not None
-        about = {"scene": self.scene, "index": self._index}
+        mark = secrets.token_hex(8)
+        about = {"scene": self.scene, "index": self._index, "mark": mark}
         try:
             size = world.save(self._saved, about, self._last.picture)
         except OSError as error:
             self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
         else:
+            self._marked = mark, Take(self._take, self._last, None, self._reread)
             self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); F9 goes back to it.")
 
     def _load(self, world: World) -> None:
@@ -324,9 +331,13 @@ class Dreamer(threading.Thread):
         except (SaveError, OSError) as error:
             self.notices.append(str(error))
             return
-        self.scene = about["scene"] if about["scene"] in self.openings else self.scene
-        self._keep_prompt(world)
-        self._begin_at(world, about["index"], picture)
+        mark, saved = self._marked
+        if saved is not None and about.get("mark") == mark:
+            self._go_on(world, saved)
+        else:  # of another dream, perhaps before a restart
+            self.scene = about["scene"] if about["scene"] in self.openings else self.scene
+            self._keep_prompt(world)
+            self._begin_at(world, about["index"], picture)
         self.notices.append(f"Back at frame {self._index:,}")
 
     def _rewind(self, world: World) -> None:
@@ -348,7 +359,7 @@ class Dreamer(threading.Thread):
             return
         self._tell(REMEMBERING)
         if branching := self._branching:
-            self._other = Take(self._take, last, world.moment())
+            self._other = Take(self._take, last, world.moment(), self._reread)
             self._takes += 1
             self._take = self._takes
         self.past.go_back(world, shown)
@@ -377,17 +388,21 @@ class Dreamer(threading.Thread):
         if there is None or last is None:
             self.notices.append("There is one take only. B while Backspace is held begins another.")
             return
-        self._other = Take(self._take, last, world.moment())
+        self._other = Take(self._take, last, world.moment(), self._reread)
         world.restore(there.moment)
-        self._take = there.number
-        self.past.begin(world, there.frame)
-        self._arrive(world, there.frame)
-        self.frames.put(there.frame)
+        self._go_on(world, there)
         self.notices.append(f"Take {self._take} at frame {self._index:,}; B goes back to the other.")
+
+    def _go_on(self, world: World, take: Take) -> None:
+        """The world is now where a take was left."""
+        self.past.begin(world, take.frame)
+        self._arrive(world, take.frame)
+        self._take, self._reread = take.number, take.reread
+        self.frames.put(take.frame)
 
     def _arrive(self, world: World, frame: Frame) -> None:
         """The world is now what it was at a frame."""
-        self._index, self._last, self._ended = frame.index, frame, None
+        self._index, self._last, self._ended, self._reread = frame.index, frame, None, None
         self._keep_prompt(world)
 
     def _keep_prompt(self, world: World) -> None:
@@ -419,10 +434,12 @@ class Dreamer(threading.Thread):
             world=self.scene,
             prompt=world.prompt,
             player=getattr(self._controller, "now", ""),
+            reread=self._reread,
             take=self._take,
             id=next(self._ids),
             after=self._last.id if self._last else -1,
         )
+        self._reread = None
         return self._last
 
     def _wish(self, wish: Callable[[World], None]) -> None:

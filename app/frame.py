@@ -55,6 +55,7 @@ class Frame:
     world: str
     prompt: str
     player: str = ""  # who held the keys
+    reread: str | None = None  # the prompt under which the memory read the last frames anew just before
     take: int = 1  # counts the branches of one dream
     id: int = 0  # no two frames that were ever dreamt here have the same
     after: int = 0  # id of the frame it was dreamt from

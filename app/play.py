@@ -173,7 +173,7 @@ def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
         "version": config.version(),
         "seed": cfg.seed,
         "steps": cfg.steps,
-        "memory_settings": OmegaConf.to_container(cfg.memories[cfg.memory]),
+        "memories": OmegaConf.to_container(cfg.memories),
         "controller": stage.player,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,9 +1,11 @@
 """A play session on disk: an episode (worldmodel/episodes.py), a video to share, and the facts to repeat it.
 
-    frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one
+    frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one; each with its link of a
+                                   hash chain over the pictures as they were before JPEG (chain.py)
     video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
     events.jsonl                   what changed on the way, before which frame: the prompt, who plays, the
-                                   memory; a rewind or a branch, from which frame to which
+                                   memory and the prompt under which it read the last frames again; a
+                                   rewind or a branch, from which frame to which
     meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
 
 Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
@@ -31,6 +33,7 @@ from av.error import FFmpegError
 
 from worldmodel.episodes import EpisodeWriter
 
+from . import chain
 from .errors import DiskError
 from .frame import Frame
 from .meter import percentiles
@@ -110,6 +113,7 @@ class Recording:
         self._seconds = array("d")
         self._frames = 0
         self._told = facts_that_change(first)
+        self._link = chain.BEGINNING
         self._number = {first.after: -1}  # of each frame by its id; -1 is what came before the first
         self._writer = EpisodeWriter(self.folder, self._meta)
         try:
@@ -123,6 +127,8 @@ class Recording:
     def add(self, frame: Frame) -> None:
         now = facts_that_change(frame)
         news: dict[str, Any] = {what: x for what, x in now.items() if x != self._told[what]}
+        if frame.reread is not None:
+            news |= {"memory": frame.memory, "reread": frame.reread}
         if (to := self._number.get(frame.after, -1)) != self._frames - 1:
             news["branch" if "take" in news else "rewind"] = {"from": self._frames - 1, "to": to}
         self._number[frame.id] = self._frames
@@ -130,7 +136,8 @@ class Recording:
             self._told = now
             self._events.write(json.dumps({"frame": self._frames, **news}) + "\n")
             self._events.flush()
-        self._writer.add(frame.picture, frame.keys)
+        self._link = chain.link(self._link, frame.picture)
+        self._writer.add(frame.picture, frame.keys, hash=self._link)
         self._writer.flush()
         self._video.add(frame.picture)
         self._frames += 1

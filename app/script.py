@@ -25,6 +25,7 @@ class Step(NamedTuple):
     after: int  # number of the frame it was dreamt after, or OPENING
     prompt: str | None  # in force; None where nobody said what
     memory: str | None
+    reread: str | None  # the prompt under which the memory read the last frames again before this one
     link: str | None  # of the hash chain, see chain.py
 
 
@@ -57,7 +58,8 @@ def steps(episode: Episode, events: Mapping[int, Mapping[str, Any]]) -> list[Ste
         event = events.get(number, {})
         prompt, memory = event.get("prompt", prompt), event.get("memory", memory)
         jump = event.get("rewind") or event.get("branch")
-        found.append(Step(keys, jump["to"] if jump else number - 1, prompt, memory, facts.get("hash")))
+        after, reread = jump["to"] if jump else number - 1, event.get("reread")
+        found.append(Step(keys, after, prompt, memory, reread, facts.get("hash")))
     return found
 
 

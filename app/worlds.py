@@ -130,7 +130,7 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     from worldmodel.checkpoint import load_weights
     from worldmodel.load import load_world, method_of
 
-    from .device import pick_device, pick_dtype
+    from .device import pick_device, pick_dtype, processor
 
     report("looking for a device")
     device = pick_device(cfg.device)
@@ -143,6 +143,7 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
     facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)
+    facts.update(processor=processor(device))
     belongs = {"weights": weights.hash, "dtype": dtype, "settings": str(memories), "memory": cfg.memory}
     methods = {name: partial(method_of, weights, axes) for name, axes in memories.items()}
     return Solo(world, cfg.memory, belongs, methods)

@@ -1,6 +1,7 @@
 """A save brings back the moment to the bit, and only where it belongs."""
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pygame
@@ -116,17 +117,24 @@ def test_a_save_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert world.load(path)[0] == {"index": 1} and [x.name for x in tmp_path.iterdir()] == ["quick.save"]
 
 
-def test_the_game_goes_on_from_a_save_as_a_dream_of_its_own(tmp_path):
+def test_f9_goes_back_within_the_dream_that_was_saved_and_begins_one_from_any_other_save(tmp_path):
     with Session(saves=tmp_path) as session:
         session.until(lambda: len(session.seen) > 5)
         session.dreamer.save()
         session.until(lambda: session.dreamer.notices)
-        (note,) = session.dreamer.notices
-        saved = int(note.split()[2])
+        saved = int(session.dreamer.notices.popleft().split()[2])
         session.dreamer.load()
-        session.until(lambda: session.seen[-1].run == 1)
-    first = next(frame for frame in session.seen if frame.run == 1)
-    assert first.index == saved + 1 and list(session.dreamer.notices)[1] == f"Back at frame {saved}"
+        session.until(lambda: session.dreamer.notices)
+        assert session.dreamer.notices.popleft() == f"Back at frame {saved}"
+        count = len(session.seen)
+        session.until(lambda: len(session.seen) > count)
+        session.dreamer.reset()
+        session.dreamer.load()
+        session.until(lambda: session.seen[-1].run == 2)
+    back = next(b for a, b in pairwise(session.seen) if b.after != a.id)
+    assert back.index == saved + 1 and back.run == 0
+    assert back.after == next(frame.id for frame in session.seen if frame.index == saved)
+    assert next(frame for frame in session.seen if frame.run == 2).index == saved + 1
 
 
 def test_what_cannot_be_saved_or_loaded_is_told_and_play_goes_on(tmp_path):
