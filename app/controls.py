@@ -60,9 +60,9 @@ HELP = (
     ("E", "use, open"),
     ("Shift", "run"),
     ("T", "say what you want to see"),
-    ("P", "pause"),
+    ("P  .", "pause"),
     ("N", "one frame"),
-    ("R", "start again"),
+    ("R  U", "start again"),
     ("Backspace", "hold: go back in time"),
     ("B", "then: keep both takes"),
     ("Tab", "next world"),
@@ -71,7 +71,7 @@ HELP = (
     ("F4", "another memory"),
     ("F5  F9", "save, go back to it"),
     ("F8", "record"),
-    ("F6", "let the autopilot play"),
+    ("F6", "let another play"),
     ("F7", "the last seconds as GIF"),
     ("F12", "screenshot"),
     ("Esc", "menu"),
@@ -81,7 +81,10 @@ HELP = (
 class Menu:
     """The Esc menu: a list, one of it chosen by arrows or mouse."""
 
-    ITEMS = ("resume", "prompt", "reset", "next world", "save", "load", "record", "quit")
+    ITEMS = (
+        *("resume", "prompt", "reset", "next world", "save", "load"),
+        *("record", "memory", "compare", "player", "quit"),
+    )
 
     def __init__(self) -> None:
         self.open = False

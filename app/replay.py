@@ -33,6 +33,7 @@ def main(
     cfg, folder = settings(argv)
     script = Script(folder)
     check(script, folder)
+    cfg.start = script.meta.get("start")
     openings = open_scenes(cfg)
     if (scene := script.meta["world"]) not in openings:
         raise UsageError(f"{folder} is of the world {scene!r}; there is {', '.join(openings)}.")

@@ -28,6 +28,9 @@ NAMES = {
     "save": "Save this moment",
     "load": "Back to what was saved",
     "record": "Record",
+    "memory": "Another memory",
+    "compare": "Compare memories",
+    "player": "Let another play",
     "quit": "Quit",
 }
 
@@ -248,7 +251,7 @@ class Screen(Pen):
         columns = [self._keys(HELP[:middle]), self._keys((*HELP[middle:], *[("", "")] * (len(HELP) % 2)))]
         table = self.beside(columns, 2.0)
         heading = self.text(view.title, EMBER, 1.2, bold=True)
-        footing = self.text("H shows this again", DIM)
+        footing = self.text("F1 or H shows this again; a gamepad plays too", DIM)
         if table.get_width() > self.surface.get_width() - 2 * self.unit:
             return
         self._card([heading, None, table, None, footing], "center", self.surface.get_rect().center)

@@ -5,12 +5,13 @@ it was dreamt after. Any other episode is a single branch in which nothing is sa
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from worldmodel.actions import action
 from worldmodel.episodes import Episode
 
 from .errors import UsageError
@@ -49,6 +50,22 @@ class Script:
             way.append(self.steps[number])
             number = self.steps[number].after
         return way[::-1]
+
+    def player(self) -> "Pressed":
+        return Pressed([step.keys for step in self.path()])
+
+
+class Pressed:
+    """Who presses the keys of a script again, and then none."""
+
+    def __init__(self, keys: Sequence[np.ndarray]) -> None:
+        self.keys = keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __call__(self, index: int) -> np.ndarray:
+        return self.keys[index] if index < len(self.keys) else action()
 
 
 def steps(episode: Episode, events: Mapping[int, Mapping[str, Any]]) -> list[Step]:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pygame
 from worldmodel.actions import FPS
 from worldmodel.episodes import HEIGHT, WIDTH
 
-from .autopilot import Autopilot
 from .controls import Controls
 from .dreamer import Dreamer, Hands
 from .frame import Frame
+from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
 from .meter import Meter, ProcessMemory
-from .players import Players
+from .players import Player, Players
 from .record import ENLARGED, Recorder, disk_error
 from .screen import Screen, View
 
@@ -32,11 +33,12 @@ class Window:
     forgiving = True
     rewinds = True
 
-    def __init__(self, scale: int, overlay: int) -> None:
+    def __init__(self, scale: int, overlay: int, others: Mapping[str, Player]) -> None:
+        """`others` may play in place of a person."""
         self._screen = Screen(scale, HEIGHT, WIDTH)
         self._hands = Hands()
-        self.controller = Players(human=self._hands, autopilot=Autopilot())
-        self._controls = Controls(self._screen.item_at)
+        self.controller = Players(human=self._hands, **others)
+        self._gamepad, self._controls = Gamepad(), Controls(self._screen.item_at)
         self._view = View(
             title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
         )
@@ -57,7 +59,8 @@ class Window:
     def listen(self) -> list[str]:
         """Take in what happened since the last lap; returns the wishes that are not about this window."""
         for event in pygame.event.get():
-            self._controls.feed(event)
+            for each in self._gamepad.translate(event):
+                self._controls.feed(each)
             self._news = True
         self._hands.hold(*self._controls.keys())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
@@ -75,8 +78,9 @@ class Window:
             case "gif":
                 self._gif()
             case "player":
-                human = self.controller.next() == "human"
-                self.tell("You play again" if human else "The autopilot plays; F6 gives it back to you")
+                now = self.controller.next()
+                self.tell("You play again" if now == "human" else f"The {now} plays; F6 takes the next")
+                return self._going_on()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
                 if wish == "prompt":
@@ -86,9 +90,13 @@ class Window:
             case _:
                 if wish == "record":
                     self._announce()
-                going_on, self._held_by_menu = self._held_by_menu, False
-                return ["go on", wish] if going_on else [wish]
+                return [*self._going_on(), wish]
         return []
+
+    def _going_on(self) -> list[str]:
+        """What was held for the menu alone goes on when it closes."""
+        held, self._held_by_menu = self._held_by_menu, False
+        return ["go on"] if held else []
 
     def show(self, frame: Frame | None) -> None:
         """Draw if there is news, or if it has been a while."""

@@ -150,13 +150,20 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
 
 
 def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
-    """The opening scenes there are, by name."""
+    """The opening scenes there are, by name; first the one made of `start`."""
+    from worldmodel.openings import load_openings
+
+    first = {} if cfg.start is None else begun_by(Path(cfg.start).expanduser())
     weights = shipped(cfg.weights)
     if not weights.is_dir():
         raise WeightsError(f"No weights at {weights}: `python run.py train` makes them; or weights=FOLDER.")
-    from worldmodel.openings import load_openings
-
-    openings = load_openings(weights)
+    openings = first | load_openings(weights)
     if not openings:
         raise WeightsError(f"No opening scenes in {weights}: a fresh clone has some; or set weights=FOLDER.")
     return openings
+
+
+def begun_by(picture: Path) -> dict[str, Opening]:
+    from .start import opening_of
+
+    return {picture.stem: opening_of(picture)}
