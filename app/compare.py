@@ -74,7 +74,8 @@ def main(
 
 def settings(argv: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """The settings of play and compare in one, and the memories named."""
-    parser = config.Parser("compare", "Several memories dream the same game. Name two or more of them.")
+    parser = config.Parser("compare", "Several memories dream the same game.")
+    parser.usage = "run.py compare A B [C ...] [key=value ...]     memories by name, as in configs/play.yaml"
     flags = parser.parse_intermixed_args(argv)
     names = [word for word in flags.settings if "=" not in word]
     cfg = config.above_play(flags.config, [word for word in flags.settings if "=" in word])

@@ -54,6 +54,7 @@ def main(
 
 def settings(argv: Sequence[str]) -> tuple[DictConfig, Path]:
     parser = config.Parser("replay", "Dream a recorded session again.")
+    parser.usage = "run.py replay DIR [key=value ...]     a recording that begins with its game"
     flags = parser.parse_intermixed_args(argv)
     folders = [word for word in flags.settings if "=" not in word]
     cfg = config.above_play(flags.config, [word for word in flags.settings if "=" in word])
