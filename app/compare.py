@@ -27,7 +27,7 @@ from .autopilot import Autopilot
 from .errors import UsageError
 from .pane import Pane, difference
 from .panes import Panes, headline
-from .play import OpenScenes, OpenWorld
+from .play import AUTOPILOT_FRAMES, OpenScenes, OpenWorld
 from .record import Video, check_writable, unused
 from .report import Outcome
 from .script import Script
@@ -108,7 +108,7 @@ def game_of(cfg: DictConfig, openings: Any) -> Game:
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
     if script is None:
-        frames = cfg.frames or 300
+        frames = cfg.frames or AUTOPILOT_FRAMES
         return Game(openings[scene], seed, prompt, frames, Autopilot(seed), lambda index: prompt)
     path = script.path()[: cfg.frames]
     prompts = [step.prompt if prompt is None else prompt for step in path]

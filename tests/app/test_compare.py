@@ -81,9 +81,7 @@ def test_the_keys_and_prompts_of_a_recording_without_what_was_undone(tmp_path, f
         recorder.see(each)
     recorder.close()
     (folder,) = recorder.folders
-    game = compare.game_of(
-        compare.settings(["dense", "tempcache", f"actions={folder}", "frames=null"])[0], openings()
-    )
+    game = compare.game_of(compare.settings(["dense", "tempcache", f"actions={folder}"])[0], openings())
     assert game.frames == 2 and game.seed == FACTS["seed"] and game.opening.name == "cellar"
     assert np.array_equal([game.keys(i) for i in range(2)], [action(["forward"]), action(["use"])])
     assert [game.prompts(i) for i in range(2)] == ["a cellar", "a red room"]
