@@ -7,6 +7,7 @@ import numpy as np
 import pygame
 import pytest
 from fake_world import FakeWorld, openings
+from test_play import main as play
 from test_play import run
 from test_record import FACTS, pictures
 from test_saves import AXES, opening, solo
@@ -85,6 +86,16 @@ def test_the_keys_and_prompts_of_a_recording_without_what_was_undone(tmp_path, f
     assert game.frames == 2 and game.seed == FACTS["seed"] and game.opening.name == "cellar"
     assert np.array_equal([game.keys(i) for i in range(2)], [action(["forward"]), action(["use"])])
     assert [game.prompts(i) for i in range(2)] == ["a cellar", "a red room"]
+
+
+def test_what_was_played_is_what_the_pane_of_its_memory_dreams(tmp_path):
+    """So a race that was watched is filmed again from the recording of it."""
+    play("--headless", "--frames", "20", "--seed", "6", "--record", f"recordings={tmp_path / 'played'}")
+    (folder,) = (tmp_path / "played").iterdir()
+    main("tempcache", "dense", f"actions={folder}", f"out={tmp_path / 'compared'}")
+    told = json.loads((tmp_path / "compared" / "compare.json").read_text())
+    assert told["frames"] == 20 and told["seed"] == 6
+    assert told["panes"]["tempcache"]["hash"] == Script(folder).steps[-1].link
 
 
 def test_how_far_behind_is_told_at_equal_clocks():
