@@ -94,7 +94,7 @@ class Screen(Pen):
             self._title(view)
         elif view.overlay and view.race is None:
             self._numbers(view)
-        if view.recording is not None:
+        if view.recording is not None and view.race is None:
             self._recording(view.recording)
         if view.menu is not None and view.menu.open:
             self._veil(120)
@@ -126,9 +126,9 @@ class Screen(Pen):
         costs = [pane.costs for pane in race.panes]
         pictures = race.pictures(view.difference)
         frames = 30 * (1 + max(89, costs[0].index) // 30)  # thirds of it are round
-        self._panes.draw(
-            self.surface, costs, pictures, frames, headline(view.title, costs[0], view.difference)
-        )
+        title = view.title if view.recording is None else f"{view.title}, REC {minutes(view.recording)}"
+        heading = headline(title, costs[0], view.difference)
+        self._panes.draw(self.surface, costs, pictures, frames, heading)
 
     def _veil(self, darkness: int) -> None:
         veil = pygame.Surface(self.surface.get_size(), pygame.SRCALPHA)
@@ -225,8 +225,7 @@ class Screen(Pen):
         margin = self.unit * 3 // 4
         dot = pygame.Surface((self.unit, self.unit), pygame.SRCALPHA)
         pygame.draw.aacircle(dot, RED, (self.unit / 2, self.unit / 2), self.unit * 0.38)
-        clock = f"REC {int(seconds) // 60}:{int(seconds) % 60:02}"
-        row = self.beside([dot, self.text(clock, bold=True)], 0.3)
+        row = self.beside([dot, self.text(f"REC {minutes(seconds)}", bold=True)], 0.3)
         self._card([row], "topright", (self.surface.get_width() - margin, margin))
 
     def _title(self, view: View) -> None:
@@ -350,3 +349,7 @@ class Screen(Pen):
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size < 1e8 else f"{size / 1e6:,.0f} MB"
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
