@@ -1,4 +1,4 @@
-"""One door: run.py {play|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
+"""One door: run.py {play|compare|replay|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
 
 import os
 import signal
@@ -16,8 +16,11 @@ VERBS = {
     "train": ("worldmodel.training.main", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
+DREAMS = ("play", "compare", "replay")  # modules of app
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
+run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
+run.py replay DIR [key=value ...]                             dream a recording again: is it the same?
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """
@@ -37,19 +40,13 @@ def main(argv: list[str]) -> int:
             work = getattr(import_module(module), function)
             on_stop(signal.default_int_handler)
             work(**cfg)
-        case ["play", *words]:
-            return play(words)
+        case [verb, *words] if verb in DREAMS:
+            return import_module(f"app.{verb}").main(words)
         case [word, *_] if word[0] != "-" and "=" not in word:
-            raise UsageError(f"No verb {word}{config.suggestion(word, ['play', *VERBS])}")
+            raise UsageError(f"No verb {word}{config.suggestion(word, [*DREAMS, *VERBS])}")
         case words:
-            return play(words)
+            return import_module("app.play").main(words)
     return 0
-
-
-def play(words: list[str]) -> int:
-    from app import play
-
-    return play.main(words)
 
 
 def leave(code: int) -> None:

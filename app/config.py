@@ -42,6 +42,17 @@ def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
     return cfg
 
 
+def above_play(path: Path, overrides: Iterable[str]) -> DictConfig:
+    """The settings of configs/play.yaml and those of another file together, changed by words."""
+    below = load(ROOT / "configs" / "play.yaml")
+    OmegaConf.set_struct(below, False)
+    cfg = cast(DictConfig, OmegaConf.merge(below, load(path)))
+    OmegaConf.set_struct(cfg, True)
+    for word in overrides:
+        assign(cfg, word)
+    return cfg
+
+
 def assign(cfg: DictConfig, word: str) -> None:
     """Apply one key=value word. The key must exist, and a number stays a number.
 

@@ -3,22 +3,23 @@
 import sys
 import time
 
-from .autopilot import Autopilot
-from .dreamer import DREAMING, Dreamer, Frame
+from .dreamer import DREAMING, Dreamer
+from .frame import Frame
 from .gif import LastSeconds
 from .meter import Meter, ProcessMemory, percentiles
+from .players import Player
 from .record import Recorder
 
 EVERY = 5.0  # seconds between lines
 
 
 class Console:
-    player = "autopilot"
     patience = 0.25
     forgiving = False
+    rewinds = False
 
-    def __init__(self, seed: int, frames: int, farewell: str = "") -> None:
-        self.controller = Autopilot(seed)
+    def __init__(self, player: str, controller: Player, frames: int, farewell: str = "") -> None:
+        self.player, self.controller = player, controller
         self._of, self._farewell = frames, farewell
         self._rss = ProcessMemory()
         self._last: Frame | None = None

@@ -37,6 +37,8 @@ WISHES = {
     pygame.K_F1: "help",
     pygame.K_h: "help",
     pygame.K_F2: "overlay",
+    pygame.K_F3: "compare",
+    pygame.K_x: "difference",
     pygame.K_F4: "memory",
     pygame.K_F5: "save",
     pygame.K_F9: "load",
@@ -45,6 +47,8 @@ WISHES = {
     pygame.K_F8: "record",
     pygame.K_F12: "screenshot",
     pygame.K_t: "prompt",
+    pygame.K_BACKSPACE: "rewind",  # until it is let go
+    pygame.K_b: "branch",
 }
 
 # What the help says, in the order it says it.
@@ -56,16 +60,19 @@ HELP = (
     ("E", "use, open"),
     ("Shift", "run"),
     ("T", "say what you want to see"),
-    ("P", "pause"),
+    ("P  .", "pause"),
     ("N", "one frame"),
-    ("R", "start again"),
+    ("R  U", "start again"),
     ("Tab", "next world"),
+    ("Backspace", "hold: go back in time"),
+    ("B", "then: keep both takes"),
     ("F2", "numbers"),
+    ("F3  X", "compare memories, difference"),
     ("F4", "another memory"),
     ("F5  F9", "save, go back to it"),
-    ("F8", "record"),
-    ("F6", "let the autopilot play"),
+    ("F6", "let another play"),
     ("F7", "the last seconds as GIF"),
+    ("F8", "record"),
     ("F12", "screenshot"),
     ("Esc", "menu"),
 )
@@ -74,7 +81,10 @@ HELP = (
 class Menu:
     """The Esc menu: a list, one of it chosen by arrows or mouse."""
 
-    ITEMS = ("resume", "prompt", "reset", "next world", "save", "load", "record", "quit")
+    ITEMS = (
+        *("resume", "prompt", "reset", "next world", "save", "load"),
+        *("record", "memory", "compare", "player", "quit"),
+    )
 
     def __init__(self) -> None:
         self.open = False
@@ -110,6 +120,7 @@ class Controls:
         self._down: set[int] = set()  # pygame keys, not actions: W and up may both be down, and one let go
         self._tapped: set[int] = set()
         self._wishes: list[str] = []
+        self._rewinding = False
 
     def feed(self, event: pygame.Event) -> None:
         if event.type == pygame.QUIT:
@@ -118,6 +129,8 @@ class Controls:
             self.release()
         elif event.type == pygame.KEYUP:
             self._down.discard(event.key)
+            if event.key == pygame.K_BACKSPACE:
+                self._let_go()
         elif self.line.open:
             said = self.line.feed(event)
             if said is not None:
@@ -135,11 +148,13 @@ class Controls:
 
     def _ask(self, wish: str) -> None:
         """Some wishes change at once where the next keys go."""
-        self._wishes.append(wish)
         if wish == "menu":
             self.open_menu()
         elif wish == "prompt":
             self.type()
+        elif wish == "rewind":
+            self._rewinding = True
+        self._wishes.append(wish)
 
     def open_menu(self) -> None:
         self.release()
@@ -154,6 +169,13 @@ class Controls:
         """Let go of every key: their KEYUP will go to somebody else."""
         self._down.clear()
         self._tapped.clear()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """A rewind ends, once."""
+        if self._rewinding:
+            self._rewinding = False
+            self._wishes.append("let go")
 
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
         """Two key vectors: what is held, and what went down since the last call."""

@@ -5,68 +5,45 @@ through a slot that keeps only the newest: a slow screen skips frames, and never
 recording must skip none, so `remember` is called for each. An error here is kept for whoever calls `check`.
 """
 
+import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from worldmodel.actions import action
+from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
 from .errors import SaveError
+from .frame import Frame, World
+from .past import Past
+from .race import Race, rivals_of
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
+REWINDING, REMEMBERING = "rewinding", "remembering how it was"
 
 
-class Stats(Protocol):
-    kept: int
-    seen: int
-    bytes: int
+class Rewound(NamedTuple):
+    """Where a rewind is: indices of the frame on screen and of the first and last there are."""
+
+    at: int
+    oldest: int
+    newest: int
+    bytes: int  # of all moments kept
 
 
-class World(Protocol):
-    """What the dreamer needs of a world; worlds.py makes it of worldmodel.world.World."""
+class Take(NamedTuple):
+    """A way the dream went, and what it takes to go on with it."""
 
-    prompt: str
-    memory: str
-    words: Sequence[str]  # that a prompt may be made of
-
-    @property
-    def memories(self) -> Sequence[str]: ...  # that may be switched to
-    def switch(self, memory: str) -> int: ...
-    @property
-    def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages
-    def reset(self, opening: Any, seed: int = 0) -> np.ndarray: ...
-    def step(self, keys: np.ndarray) -> Any: ...
-    def decode(self, latent: Any) -> np.ndarray: ...
-    def say(self, text: str) -> list[str]: ...
-    def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int: ...
-    def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]: ...
-    def stats(self) -> Stats: ...
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One dreamt picture and what is known about it. The picture is read-only: nobody draws on a dream."""
-
-    picture: np.ndarray  # uint8 [h, w, 3]
-    keys: np.ndarray  # held when its dreaming began
-    index: int  # frames dreamt since the reset; 0 is the opening's own last picture
-    run: int  # how many resets came before
-    took: float | None  # seconds since the frame before; None after a pause or a reset
-    timings: dict[str, float]  # seconds per stage
-    kept: int  # cache entries per layer
-    seen: int  # tokens they stand for
-    bytes: int  # of all layers
-    memory: str
-    world: str
-    prompt: str
-    player: str = ""  # who held the keys
+    number: int
+    frame: Frame  # its last
+    moment: Any  # None where a file has it
+    reread: str | None  # see Frame
 
 
 class Latest:
@@ -123,6 +100,7 @@ class Dreamer(threading.Thread):
         fps: float = 17.5,
         frames: int | None = None,
         saves: Path = Path("saves"),
+        past: Past | None = None,
         remember: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
         super().__init__(name="dreamer", daemon=True)
@@ -142,11 +120,21 @@ class Dreamer(threading.Thread):
         self._period = 1 / fps if fps else 0.0
         self._left = frames
         self._saved = saves / "quick.save"
-        self._shown: np.ndarray | None = None
+
+        self.past = past or Past()
+        self.rewound: Rewound | None = None  # while it is
+        self.race: Race | None = None  # while memories are compared
+        self._other: Take | None = None
+        self._marked: tuple[str, Take | None] = "", None  # what was saved last of this dream
+        self._take, self._takes = 1, 1
+        self._last: Frame | None = None  # what the world has come to
+        self._reread: str | None = None  # what the next frame is to say of the memory
+        self._ids = count()
 
         self._wake = threading.Condition()
         self._wishes: deque[Callable[[World], None]] = deque()
         self._single_steps = 0
+        self._going_back, self._branching = False, False
         self._stopping = False
 
         self._index, self._run = 0, -1
@@ -180,7 +168,11 @@ class Dreamer(threading.Thread):
 
     def switch_memory(self) -> None:
         """Remember in the next way there is."""
-        self._wish(self._switch)
+        self._wish_alone(self._switch)
+
+    def compare(self) -> None:
+        """Begin again with another memory beside this one; the second time, end that."""
+        self._wish(self._compare)
 
     def save(self) -> None:
         """Save the moment."""
@@ -188,7 +180,25 @@ class Dreamer(threading.Thread):
 
     def load(self) -> None:
         """Go on from the moment that was saved last, also after a restart."""
-        self._wish(self._load)
+        self._wish_alone(self._load)
+
+    def rewind(self) -> None:
+        """Show frames backwards, until `let_go` or `branch`."""
+        with self._wake:
+            self._going_back, self._branching = True, False
+        self._wish_alone(self._rewind)
+
+    def let_go(self) -> None:
+        """Play on from where a rewind has come to, as if what came after had never been."""
+        with self._wake:
+            self._going_back = False
+            self._wake.notify_all()
+
+    def branch(self) -> None:
+        """Play on from where a rewind has come to as a new take; without a rewind, go to the other take."""
+        with self._wake:
+            self._branching = self._going_back
+        self.let_go() if self._branching else self._wish_alone(self._change_takes)
 
     def stop(self) -> None:
         with self._wake:
@@ -216,6 +226,8 @@ class Dreamer(threading.Thread):
                 frame = self._dream(world)
                 self._remember(frame)
                 self.frames.put(frame)
+                if self.race:
+                    self.race.follow(lambda: self._stopping)
                 self._left = None if self._left is None else self._left - 1
         except BaseException as error:
             self.error = error
@@ -246,20 +258,45 @@ class Dreamer(threading.Thread):
         began = time.perf_counter()
         self._due = max(self._due + self._period, began)  # late once is not late for ever
         keys = self._controller(self._index)
-        picture = world.decode(world.step(keys))
+        picture = self.race.lead(keys) if self.race else world.decode(world.step(keys))
         ended = time.perf_counter()
         took, self._ended = self._ended and ended - self._ended, ended
         self._index += 1
         self._tell(PAUSED if self.paused else DREAMING)
-        return self._frame(world, picture, keys, took)
+        frame = self._frame(world, picture, keys, took)
+        if not self.race:
+            self.past.see(world, frame)
+        return frame
 
-    def _begin(self, world: World) -> None:
-        opening = self.openings[self.scene]
-        self._index, self._run, self._ended = 0, self._run + 1, None
-        picture = world.reset(opening, seed=self._seed)
+    def _begin(self, world: World, race: Race | None = None) -> None:
+        race = race or self.race
+        begin = race.begin if race else world.reset
+        picture = begin(self.openings[self.scene], seed=self._seed)
+        self.race = race
         if self._prompt:
             self._say(world, self._prompt)
-        self.frames.put(self._frame(world, picture, action(), None))
+        self._begin_at(world, 0, picture)
+
+    def _begin_at(self, world: World, index: int, picture: np.ndarray) -> None:
+        """A dream of its own begins here."""
+        self._index, self._run, self._ended, self._reread = index, self._run + 1, None, None
+        self._take, self._takes, self._other, self._marked = 1, 1, None, ("", None)
+        frame = self._frame(world, picture, action(), None)
+        self.past.begin(world, frame)
+        self.frames.put(frame)
+
+    def _compare(self, world: World) -> None:
+        rivals = rivals_of(world)
+        if self.race and self._last:
+            self.race = None
+            self.past.begin(world, self._last)
+            self.notices.append(f"{world.memory} plays on alone.")
+        elif rivals:
+            self._tell("beginning again, side by side")
+            self._begin(world, Race(world, rivals))
+            self.notices.append("The same keys, prompt and seed. X shows the difference, F3 ends it.")
+        else:
+            self.notices.append(f"There is no memory but {world.memory} to compare.")
 
     def _turn_page(self, world: World) -> None:
         names = list(self.openings)
@@ -271,17 +308,21 @@ class Dreamer(threading.Thread):
         names = list(world.memories)
         name = names[(names.index(world.memory) + 1) % len(names)]
         self._tell(f"reading the last frames again, through {name}")
-        count, self._ended = world.switch(name), None
-        self.notices.append(f"Memory: {name}. It has read the last {count} frames again; F4 takes the next.")
+        read, self._ended = world.switch(name), None
+        self._reread = world.prompt
+        self.past.keep(world)  # dreaming again from an earlier moment would not come here
+        self.notices.append(f"Memory: {name}. It has read the last {read} frames again; F4 takes the next.")
 
     def _save(self, world: World) -> None:
-        assert self._shown is not None
-        about = {"scene": self.scene, "index": self._index}
+        assert self._last is not None
+        mark = secrets.token_hex(8)
+        about = {"scene": self.scene, "index": self._index, "mark": mark}
         try:
-            size = world.save(self._saved, about, self._shown)
+            size = world.save(self._saved, about, self._last.picture)
         except OSError as error:
             self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
         else:
+            self._marked = mark, Take(self._take, self._last, None, self._reread)
             self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); F9 goes back to it.")
 
     def _load(self, world: World) -> None:
@@ -290,11 +331,83 @@ class Dreamer(threading.Thread):
         except (SaveError, OSError) as error:
             self.notices.append(str(error))
             return
-        self.scene = about["scene"] if about["scene"] in self.openings else self.scene
-        self._index, self._run, self._ended = about["index"], self._run + 1, None
-        self._prompt = world.prompt
+        mark, saved = self._marked
+        if saved is not None and about.get("mark") == mark:
+            self._go_on(world, saved)
+        else:  # of another dream, perhaps before a restart
+            self.scene = about["scene"] if about["scene"] in self.openings else self.scene
+            self._keep_prompt(world)
+            self._begin_at(world, about["index"], picture)
         self.notices.append(f"Back at frame {self._index:,}")
-        self.frames.put(self._frame(world, picture, action(), None))
+
+    def _rewind(self, world: World) -> None:
+        """Show earlier and earlier frames while the key is held, at the game's own speed; then be there."""
+        frames, last = self.past.frames, self._last
+        assert last is not None
+        if len(frames) < 2:
+            self.notices.append(self._no_way_back(world))
+            return
+        self._tell(REWINDING)
+        for shown in reversed(frames[:-1]):
+            self.rewound = Rewound(shown.index, frames[0].index, last.index, self.past.bytes)
+            self.frames.put(shown)
+            if self._is_let_go(1 / FPS):
+                break
+        while not self._is_let_go(None):
+            pass  # at the oldest frame
+        if self._stopping:
+            return
+        self._tell(REMEMBERING)
+        if branching := self._branching:
+            self._other = Take(self._take, last, world.moment(), self._reread)
+            self._takes += 1
+            self._take = self._takes
+        self.past.go_back(world, shown)
+        self._arrive(world, shown)
+        self.notices.append(
+            f"Take {self._take} begins at frame {shown.index:,}; B goes back to the other."
+            if branching
+            else f"Back at frame {shown.index:,}: {last.index - shown.index:,} frames are undone."
+        )
+        self.rewound = None
+
+    def _is_let_go(self, timeout: float | None) -> bool:
+        """Whether the key of a rewind is up, after waiting up to so many seconds for that."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._going_back or self._stopping, timeout)
+
+    def _no_way_back(self, world: World) -> str:
+        size, room = world.stats().bytes / 1e6, self.past.megabytes
+        if size > room:
+            return f"No rewind: one moment of {world.memory} is {size:,.0f} MB, rewind.megabytes {room}."
+        return "This is as far back as it goes."
+
+    def _change_takes(self, world: World) -> None:
+        """Go to the end of the other take. There is no way back beyond it but to this one."""
+        there, last = self._other, self._last
+        if there is None or last is None:
+            self.notices.append("There is one take only. B while Backspace is held begins another.")
+            return
+        self._other = Take(self._take, last, world.moment(), self._reread)
+        world.restore(there.moment)
+        self._go_on(world, there)
+        self.notices.append(f"Take {self._take} at frame {self._index:,}; B goes back to the other.")
+
+    def _go_on(self, world: World, take: Take) -> None:
+        """The world is now where a take was left."""
+        self.past.begin(world, take.frame)
+        self._arrive(world, take.frame)
+        self._take, self._reread = take.number, take.reread
+        self.frames.put(take.frame)
+
+    def _arrive(self, world: World, frame: Frame) -> None:
+        """The world is now what it was at a frame."""
+        self._index, self._last, self._ended, self._reread = frame.index, frame, None, None
+        self._keep_prompt(world)
+
+    def _keep_prompt(self, world: World) -> None:
+        """A reset is to say what holds now, unless it is what the scene says by itself."""
+        self._prompt = None if world.prompt == self.openings[self.scene].prompt else world.prompt
 
     def _say(self, world: World, text: str) -> None:
         self._prompt = text
@@ -306,9 +419,8 @@ class Dreamer(threading.Thread):
     def _frame(self, world: World, picture: np.ndarray, keys: np.ndarray, took: float | None) -> Frame:
         picture = np.array(picture)
         picture.setflags(write=False)
-        self._shown = picture
         stats = world.stats()
-        return Frame(
+        self._last = Frame(
             picture=picture,
             keys=keys,
             index=self._index,
@@ -322,12 +434,29 @@ class Dreamer(threading.Thread):
             world=self.scene,
             prompt=world.prompt,
             player=getattr(self._controller, "now", ""),
+            reread=self._reread,
+            take=self._take,
+            id=next(self._ids),
+            after=self._last.id if self._last else -1,
         )
+        self._reread = None
+        return self._last
 
     def _wish(self, wish: Callable[[World], None]) -> None:
         with self._wake:
             self._wishes.append(wish)
             self._wake.notify_all()
+
+    def _wish_alone(self, wish: Callable[[World], None]) -> None:
+        """A wish for one world, that others beside it could not follow."""
+
+        def granted(world: World) -> None:
+            if self.race:
+                self.notices.append("Not while memories are compared; F3 ends that.")
+            else:
+                wish(world)
+
+        self._wish(granted)
 
     def _tell(self, state: str) -> None:
         self.state = state

@@ -47,6 +47,10 @@ class DiskError(PlayError):
     code = 7
 
 
+class ReplayError(PlayError):
+    code = 8
+
+
 class SaveError(PlayError):
     """A save that cannot be played on. Told in the window, where play goes on."""
 

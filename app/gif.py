@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .dreamer import Frame
+from .frame import Frame
 
 SECONDS = 6
 ENLARGED = 2

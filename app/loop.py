@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from .dreamer import Dreamer, Frame
+from .dreamer import Dreamer
+from .frame import Frame
 from .record import Recorder
 
 
@@ -59,6 +60,14 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.say(wish.removeprefix("say "))
         case "memory":
             dreamer.switch_memory()
+        case "compare":
+            dreamer.compare()
+        case "rewind":
+            dreamer.rewind()
+        case "let go":
+            dreamer.let_go()
+        case "branch":
+            dreamer.branch()
         case "save":
             dreamer.save()
         case "load":

@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from worldmodel.actions import FPS
+from worldmodel.openings import Opening
 
 from . import config, loop
+from .autopilot import Autopilot
 from .console import Console
-from .dreamer import Dreamer, Frame, Opening, World
+from .dreamer import Dreamer
 from .errors import DisplayError, UsageError
+from .frame import Frame, World
 from .gif import LastSeconds
 from .meter import Meter
+from .past import Past
+from .players import Player
 from .record import Recorder, check_writable
+from .script import Pressed, Script
 from .stopping import on_stop, restore
 from .worlds import open_scenes, open_world
 
@@ -44,6 +50,7 @@ def parser() -> config.Parser:
     flags = config.Parser("play", "Play a dream.")
     add = flags.add_argument
     add("--world", help="opening scene")
+    add("--start", metavar="PICTURE", help="dream on from this picture")
     add("--prompt", help="describe the world in your own words")
     add("--memory", help="how the past is kept: tempcache, window_sink, dense")
     add("--steps", type=int, help="denoising passes per frame")
@@ -55,7 +62,7 @@ def parser() -> config.Parser:
     add("--frames", type=int, help="stop after so many frames")
     add("--record", action="store_true", default=None, help="record from the first frame")
     stage = flags.add_mutually_exclusive_group()
-    stage.add_argument("--headless", action="store_true", help="no window; an autopilot plays")
+    stage.add_argument("--headless", action="store_true", help="no window; an autopilot plays, or actions")
     stage.add_argument("--window", action="store_true", help="fail if there is no display")
     return flags
 
@@ -77,6 +84,8 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
+    if cfg.rewind.every < 1:
+        raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
     return cfg, flags
 
 
@@ -88,7 +97,7 @@ def main(
     scene = str(cfg.world) if cfg.world is not None else next(iter(openings))
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
-    stage = find_stage(cfg, flags)
+    stage = find_stage(cfg, flags, players_of(cfg))
     recordings = Path(cfg.recordings).expanduser()
     if cfg.record:
         check_writable(recordings)
@@ -112,6 +121,7 @@ def main(
         fps=cfg.fps,
         frames=cfg.frames,
         saves=Path(cfg.saves).expanduser(),
+        past=Past(cfg.rewind.every, cfg.rewind.megabytes if stage.rewinds else 0),
         remember=remember,
     )
     stage.attach(dreamer, meter, recorder, lately)
@@ -130,24 +140,35 @@ def main(
     return 0
 
 
-def find_stage(cfg: DictConfig, flags: argparse.Namespace) -> "Window | Console":
-    """A window if there can be one. Without a display the autopilot plays, records, and says why."""
+def players_of(cfg: DictConfig) -> dict[str, Player]:
+    """Who may play in place of a person."""
+    players: dict[str, Player] = {"autopilot": Autopilot(cfg.seed)}
+    if cfg.actions is not None:
+        players["replay"] = Script(Path(cfg.actions).expanduser()).player()
+    return players
+
+
+def find_stage(
+    cfg: DictConfig, flags: argparse.Namespace, players: Mapping[str, Player]
+) -> "Window | Console":
+    """A window if there can be one. Without a display the last of `players` plays, records, and says why."""
     problem = ""
     if not flags.headless:
         try:
-            return open_window(cfg)
+            return open_window(cfg, players)
         except DisplayError as error:
             if flags.window:
                 raise DisplayError(f"{error} {HOW_TO_SEE}") from None
             problem = str(error)
-    cfg.frames = cfg.frames or AUTOPILOT_FRAMES
+    name, player = list(players.items())[-1]
+    cfg.frames = cfg.frames or (len(player) if isinstance(player, Pressed) else AUTOPILOT_FRAMES)
     if problem:
         cfg.fps, cfg.record = 0, True
-        print(f"{problem} The autopilot plays {cfg.frames} frames instead, and records them.", flush=True)
-    return Console(cfg.seed, cfg.frames, farewell=HOW_TO_SEE if problem else "")
+        print(f"{problem} The {name} plays {cfg.frames} frames instead, and records them.", flush=True)
+    return Console(name, player, cfg.frames, farewell=HOW_TO_SEE if problem else "")
 
 
-def open_window(cfg: DictConfig) -> "Window":
+def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
     by_itself = sys.platform in ("win32", "darwin") or "SDL_VIDEODRIVER" in os.environ
     if not by_itself and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise DisplayError("No display: neither DISPLAY nor WAYLAND_DISPLAY is set.")
@@ -156,7 +177,7 @@ def open_window(cfg: DictConfig) -> "Window":
     from .window import Window
 
     try:
-        return Window(cfg.scale, cfg.overlay)
+        return Window(cfg.scale, cfg.overlay, players)
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error
 
@@ -167,7 +188,8 @@ def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
         "version": config.version(),
         "seed": cfg.seed,
         "steps": cfg.steps,
-        "memory_settings": OmegaConf.to_container(cfg.memories[cfg.memory]),
+        "start": cfg.start,
+        "memories": OmegaConf.to_container(cfg.memories),
         "controller": stage.player,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,13 +1,17 @@
 """A play session on disk: an episode (worldmodel/episodes.py), a video to share, and the facts to repeat it.
 
-    frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one
+    frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one; each with its link of a
+                                   hash chain over the pictures as they were before JPEG (chain.py)
     video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
-    events.jsonl                   what changed on the way: the prompt, who plays, the memory
+    events.jsonl                   what changed on the way, before which frame: the prompt, who plays, the
+                                   memory and the prompt under which it read the last frames again; a
+                                   rewind or a branch, from which frame to which
     meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
 
 Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
 process that is killed leaves recordings that play. One recording is one unbroken dream: a reset or
-another world closes it and opens the next.
+another world closes it and opens the next. A rewind does not: frames are numbered from 0 as they were
+dreamt, what was undone stays, and an event says that frame n was dreamt after frame `to` and not n - 1.
 """
 
 import json
@@ -29,8 +33,9 @@ from av.error import FFmpegError
 
 from worldmodel.episodes import EpisodeWriter
 
-from .dreamer import Frame
+from . import chain
 from .errors import DiskError
+from .frame import Frame
 from .meter import percentiles
 
 ENLARGED = 4
@@ -59,7 +64,9 @@ def disk_error(error: Exception, path: Path) -> DiskError:
 class Video:
     """An H.264 file that plays up to its last whole second, whatever happens to its writer."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], fps: float, about: str) -> None:
+    def __init__(
+        self, path: Path, shape: tuple[int, ...], fps: float, about: str, enlarged: int = ENLARGED
+    ) -> None:
         fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
         self._container = av.open(str(path), "w", options=fragments)
         self._container.metadata["comment"] = about
@@ -68,7 +75,7 @@ class Video:
         self._stream = self._container.add_stream(
             "libx264", rate=Fraction(fps).limit_denominator(1000), options=options
         )
-        self._stream.height, self._stream.width = ENLARGED * shape[0], ENLARGED * shape[1]
+        self._stream.height, self._stream.width = enlarged * shape[0], enlarged * shape[1]
         self._stream.pix_fmt = "yuv420p"
         self._stream.codec_context.gop_size = max(1, int(fps))  # a key frame closes the fragment before it
         self._stream.codec_context.thread_count = 1  # the other cores dream
@@ -105,7 +112,9 @@ class Recording:
         }
         self._seconds = array("d")
         self._frames = 0
-        self._told = {"prompt": first.prompt, "player": first.player, "memory": first.memory}
+        self._told = facts_that_change(first)
+        self._link = chain.BEGINNING
+        self._number = {first.after: -1}  # of each frame by its id; -1 is what came before the first
         self._writer = EpisodeWriter(self.folder, self._meta)
         try:
             self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
@@ -116,12 +125,19 @@ class Recording:
             raise
 
     def add(self, frame: Frame) -> None:
-        now = {"prompt": frame.prompt, "player": frame.player, "memory": frame.memory}
-        if news := {what: x for what, x in now.items() if x != self._told[what]}:
+        now = facts_that_change(frame)
+        news: dict[str, Any] = {what: x for what, x in now.items() if x != self._told[what]}
+        if frame.reread is not None:
+            news |= {"memory": frame.memory, "reread": frame.reread}
+        if (to := self._number.get(frame.after, -1)) != self._frames - 1:
+            news["branch" if "take" in news else "rewind"] = {"from": self._frames - 1, "to": to}
+        self._number[frame.id] = self._frames
+        if news:
             self._told = now
             self._events.write(json.dumps({"frame": self._frames, **news}) + "\n")
             self._events.flush()
-        self._writer.add(frame.picture, frame.keys)
+        self._link = chain.link(self._link, frame.picture)
+        self._writer.add(frame.picture, frame.keys, hash=self._link)
         self._writer.flush()
         self._video.add(frame.picture)
         self._frames += 1
@@ -147,6 +163,10 @@ class Recording:
         for name in ("_events", "_video"):
             with suppress(AttributeError, OSError, FFmpegError):
                 getattr(self, name).close()
+
+
+def facts_that_change(frame: Frame) -> dict[str, Any]:
+    return {"prompt": frame.prompt, "player": frame.player, "memory": frame.memory, "take": frame.take}
 
 
 def unused(folder: Path) -> Path:

@@ -6,27 +6,19 @@ the window afterwards, in the window's own resolution. Nothing here can reach th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pygame
 
-from worldmodel.actions import held
+from worldmodel.actions import FPS, held
 
 from .controls import HELP, Menu
-from .dreamer import DREAMING, PAUSED, Frame
+from .dreamer import DREAMING, PAUSED, REMEMBERING, Rewound
+from .frame import Frame
+from .panes import Panes, headline
+from .pen import DIM, EMBER, GLASS, GLOW, NIGHT, PAPER, RED, Pen
 from .prompt import PromptLine
-
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
-
-NIGHT = (11, 11, 14)
-PAPER = (238, 234, 224)
-DIM = (164, 159, 148)
-EMBER = (255, 158, 61)
-RED = (255, 76, 64)
-GLASS = (11, 11, 14, 215)  # behind text: dark enough to read on, thin enough to see through
-TRACK = (255, 255, 255, 40)
-GLOW = (255, 158, 61, 130)
+from .race import Race
 
 NAMES = {
     "resume": "Resume",
@@ -36,6 +28,9 @@ NAMES = {
     "save": "Save this moment",
     "load": "Back to what was saved",
     "record": "Record",
+    "memory": "Another memory",
+    "compare": "Compare memories",
+    "player": "Let another play",
     "quit": "Quit",
 }
 
@@ -58,20 +53,23 @@ class View:
     line: PromptLine | None = None
     toast: str = ""
     recording: float | None = None  # seconds
+    rewound: Rewound | None = None
+    race: Race | None = None  # shown in place of the frame
+    difference: bool = False  # shown in place of the other panes' pictures
+    reach: tuple[float, int] = (0.0, 0)  # seconds that may be rewound, and the bytes they cost
 
 
-class Screen:
+class Screen(Pen):
     """A resizable window. Raises pygame.error where there is none to be had."""
 
     def __init__(self, scale: int, height: int, width: int) -> None:
         pygame.display.init()
-        pygame.font.init()
         pygame.display.set_caption("FAST-AR Play")
         across, down = pygame.display.get_desktop_sizes()[0]
         scale = max(1, min(scale, across * 9 // 10 // width, down * 9 // 10 // height))
         self.surface = pygame.display.set_mode((scale * width, scale * height), pygame.RESIZABLE)
         pygame.key.stop_text_input()  # until a line is to be typed: keys are not letters here
-        self._fonts: dict[tuple[int, bool], pygame.Font] = {}
+        self._panes = Panes()
         self._items: list[pygame.Rect] = []
 
     def close(self) -> None:
@@ -85,16 +83,18 @@ class Screen:
         self.surface = pygame.display.get_surface() or self.surface  # a resize makes a new one
         self.surface.fill(NIGHT)
         self._items = []
-        if view.frame is not None:
+        if view.race is not None:
+            self._race(view.race, view)
+        elif view.frame is not None:
             self._picture(view.frame.picture)
         elif view.backdrop is not None:
             self._picture(view.backdrop)
             self._veil(150)
         if view.frame is None:
             self._title(view)
-        elif view.overlay:
+        elif view.overlay and view.race is None:
             self._numbers(view)
-        if view.recording is not None:
+        if view.recording is not None and view.race is None:
             self._recording(view.recording)
         if view.menu is not None and view.menu.open:
             self._veil(120)
@@ -103,9 +103,11 @@ class Screen:
             self._line(view.line)
         elif view.help:
             self._help(view)
+        elif view.rewound is not None:
+            self._rewound(view.rewound, view.state)
         elif view.state == PAUSED:
             self._paused()
-        if view.toast:
+        if view.toast and view.rewound is None:
             self._toast(view.toast)
         pygame.display.flip()
 
@@ -120,6 +122,14 @@ class Screen:
         big = pygame.transform.scale(small, (round(scale * width), round(scale * height)))
         self.surface.blit(big, big.get_rect(center=self.surface.get_rect().center))
 
+    def _race(self, race: Race, view: View) -> None:
+        costs = [pane.costs for pane in race.panes]
+        pictures = race.pictures(view.difference)
+        frames = 30 * (1 + max(89, costs[0].index) // 30)  # thirds of it are round
+        title = view.title if view.recording is None else f"{view.title}, REC {minutes(view.recording)}"
+        heading = headline(title, costs[0], view.difference)
+        self._panes.draw(self.surface, costs, pictures, frames, heading)
+
     def _veil(self, darkness: int) -> None:
         veil = pygame.Surface(self.surface.get_size(), pygame.SRCALPHA)
         veil.fill((*NIGHT, darkness))
@@ -132,34 +142,6 @@ class Screen:
         """Height of ordinary text: a share of the window, within what eyes can read."""
         width, height = self.surface.get_size()
         return max(12, min(32, height // 37, width // 52))
-
-    def _text(self, text: str, colour=PAPER, size: float = 1.0, bold: bool = False) -> pygame.Surface:
-        key = (round(size * self.unit), bold)
-        if key not in self._fonts:
-            path = ASSETS / ("font-bold.ttf" if bold else "font.ttf")
-            self._fonts[key] = pygame.Font(path if path.exists() else None, key[0])
-        return self._fonts[key].render(text, True, colour)
-
-    def _fit(self, text: str, width: int, **style) -> pygame.Surface:
-        """The text, or its beginning and an ellipsis."""
-        image = self._text(text, **style)
-        while image.get_width() > width and len(text) > 1:
-            text = text[: max(1, len(text) * width // image.get_width() - 1)].rstrip(" ,;\u2026") + "\u2026"
-            image = self._text(text, **style)
-            if len(text) <= 2:
-                break
-        return image
-
-    def _wrap(self, text: str, width: int, **style) -> list[pygame.Surface]:
-        """The text over as many lines as it takes."""
-        lines, line = [], ""
-        for word in text.split():
-            longer = f"{line} {word}".strip()
-            if line and self._text(longer, **style).get_width() > width:
-                lines.append(line)
-                longer = word
-            line = longer
-        return [self._fit(line, width, **style) for line in [*lines, line]]
 
     def _glass(self, rect: pygame.Rect, radius: float = 0.5) -> None:
         pane = pygame.Surface(rect.size, pygame.SRCALPHA)
@@ -184,35 +166,6 @@ class Screen:
             y += row.get_height() + between
         return places
 
-    def _row(self, label: str, value: str, width: int) -> pygame.Surface:
-        """A label at the left, a value at the right."""
-        left = self._text(label, DIM)
-        right = self._fit(value, width - left.get_width() - self.unit)
-        row = pygame.Surface((width, max(left.get_height(), right.get_height())), pygame.SRCALPHA)
-        row.blit(left, (0, 0))
-        row.blit(right, (width - right.get_width(), 0))
-        return row
-
-    def _beside(self, parts: list[pygame.Surface], gap: float = 0.5) -> pygame.Surface:
-        """Surfaces next to each other, on one baseline more or less."""
-        gap = round(gap * self.unit)
-        width = sum(part.get_width() for part in parts) + gap * (len(parts) - 1)
-        row = pygame.Surface((width, max(part.get_height() for part in parts)), pygame.SRCALPHA)
-        x = 0
-        for part in parts:
-            row.blit(part, (x, row.get_height() - part.get_height()))
-            x += part.get_width() + gap
-        return row
-
-    def _bar(self, share: float, width: int) -> pygame.Surface:
-        thick = max(4, self.unit // 3)
-        bar = pygame.Surface((width, 2 * thick), pygame.SRCALPHA)
-        whole = pygame.Rect(0, thick // 2, width, thick)
-        part = pygame.Rect(whole.topleft, (max(thick, round(width * min(1, share))), thick))
-        pygame.draw.rect(bar, TRACK, whole, border_radius=thick // 2)
-        pygame.draw.rect(bar, EMBER, part, border_radius=thick // 2)
-        return bar
-
     def _pace(self, seconds: Sequence[float], width: int) -> pygame.Surface:
         """A bar per frame, as high as it took long; the middle of the height is the median."""
         chart = pygame.Surface((width, 2 * self.unit), pygame.SRCALPHA)
@@ -227,7 +180,7 @@ class Screen:
     def _spread(self, seconds: Sequence[float], width: int) -> pygame.Surface:
         """How long frames take: the fastest, the middle, the slowest in a hundred."""
         fast, middle, slow = 1000 * np.percentile(seconds, [1, 50, 99])
-        return self._row("ms, p1 p50 p99", f"{fast:.0f}  {middle:.0f}  {slow:.0f}", width)
+        return self.row("ms, p1 p50 p99", f"{fast:.0f}  {middle:.0f}  {slow:.0f}", width)
 
     # What is written.
 
@@ -239,29 +192,30 @@ class Screen:
         share = frame.kept / max(1, frame.seen)
         if view.overlay == 1 or crowded:
             tokens = f"{frame.kept:,} of {frame.seen:,} tokens kept, {megabytes(frame.bytes)}"
-            rate = [self._text(fps, EMBER, bold=True), self._text("FPS", DIM)]
-            row = self._beside([*rate, self._text(f"  {frame.memory}", DIM), self._text(tokens)])
+            rate = [self.text(fps, EMBER, bold=True), self.text("FPS", DIM)]
+            row = self.beside([*rate, self.text(f"  {frame.memory}", DIM), self.text(tokens)])
             if row.get_width() + 4 * margin < self.surface.get_width():
                 self._card([row], "topleft", (margin, margin))
             return
         width = 20 * self.unit
         stages = "  ".join(f"{name} {1000 * took:.0f}" for name, took in frame.timings.items())
         rows = [
-            self._beside([self._text(fps, EMBER, 1.9, bold=True), self._text("frames per second", DIM)]),
+            self.beside([self.text(fps, EMBER, 1.9, bold=True), self.text("frames per second", DIM)]),
             *([self._pace(view.pace, width), self._spread(view.pace, width)] if len(view.pace) > 1 else []),
-            self._row("ms", stages, width),
+            self.row("ms", stages, width),
             None,
-            self._row("memory", frame.memory, width),
-            self._row("tokens kept", f"{frame.kept:,} of {frame.seen:,}", width),
-            self._bar(share, width),
-            self._row("cache", megabytes(frame.bytes), width),
-            self._row("process", megabytes(view.rss), width),
-            *([self._row("GPU", megabytes(view.gpu), width)] if view.gpu is not None else []),
+            self.row("memory", frame.memory, width),
+            self.row("tokens kept", f"{frame.kept:,} of {frame.seen:,}", width),
+            self.bar(share, width),
+            self.row("cache", megabytes(frame.bytes), width),
+            self.row("rewind", f"{view.reach[0]:.0f} s in {megabytes(view.reach[1])}", width),
+            self.row("process", megabytes(view.rss), width),
+            *([self.row("GPU", megabytes(view.gpu), width)] if view.gpu is not None else []),
             None,
-            self._row("world", view.title, width),
-            self._row("frame", f"{frame.index:,}", width),
-            self._row("keys", ", ".join(held(frame.keys)).replace("_", " ") or "none", width),
-            *self._wrap(frame.prompt, width, colour=DIM)[:3],
+            self.row("world", view.title, width),
+            self.row("frame", f"{frame.index:,}", width),
+            self.row("keys", ", ".join(held(frame.keys)).replace("_", " ") or "none", width),
+            *self.wrap(frame.prompt, width, colour=DIM)[:3],
         ]
         height = sum(row.get_height() if row else self.unit for row in rows)
         if height + 2 * margin < self.surface.get_height() and width + 3 * margin < self.surface.get_width():
@@ -271,40 +225,39 @@ class Screen:
         margin = self.unit * 3 // 4
         dot = pygame.Surface((self.unit, self.unit), pygame.SRCALPHA)
         pygame.draw.aacircle(dot, RED, (self.unit / 2, self.unit / 2), self.unit * 0.38)
-        clock = f"REC {int(seconds) // 60}:{int(seconds) % 60:02}"
-        row = self._beside([dot, self._text(clock, bold=True)], 0.3)
+        row = self.beside([dot, self.text(f"REC {minutes(seconds)}", bold=True)], 0.3)
         self._card([row], "topright", (self.surface.get_width() - margin, margin))
 
     def _title(self, view: View) -> None:
         """The first thing seen: what this is, where it will be, what it is doing."""
         centre = self.surface.get_rect()
-        name = self._text("FAST-AR Play", PAPER, 2.4, bold=True)
-        where = self._text(view.title, EMBER, 1.2)
+        name = self.text("FAST-AR Play", PAPER, 2.4, bold=True)
+        where = self.text(view.title, EMBER, 1.2)
         middle = centre.height // (8 if view.help else 2)
         self.surface.blit(name, name.get_rect(midbottom=(centre.centerx, middle)))
         if not view.help:
             self.surface.blit(where, where.get_rect(midtop=(centre.centerx, middle + self.unit // 2)))
         dots = "." * (1 + pygame.time.get_ticks() // 400 % 3)
-        state = self._text(view.state[:1].upper() + view.state[1:], PAPER)
+        state = self.text(view.state[:1].upper() + view.state[1:], PAPER)
         place = state.get_rect(midbottom=(centre.centerx, centre.bottom - 2 * self.unit))
         self._glass(place.inflate(3 * self.unit, self.unit))
         self.surface.blit(state, place)
-        self.surface.blit(self._text(dots, EMBER, bold=True), place.topright)
+        self.surface.blit(self.text(dots, EMBER, bold=True), place.topright)
 
     def _help(self, view: View) -> None:
         """Two columns of keys."""
         middle = (len(HELP) + 1) // 2
-        columns = [self._keys(HELP[:middle]), self._keys(HELP[middle:])]
-        table = self._beside(columns, 2.0)
-        heading = self._text(view.title, EMBER, 1.2, bold=True)
-        footing = self._text("H shows this again", DIM)
+        columns = [self._keys(HELP[:middle]), self._keys((*HELP[middle:], *[("", "")] * (len(HELP) % 2)))]
+        table = self.beside(columns, 2.0)
+        heading = self.text(view.title, EMBER, 1.2, bold=True)
+        footing = self.text("F1 or H shows this again; a gamepad plays too", DIM)
         if table.get_width() > self.surface.get_width() - 2 * self.unit:
             return
         self._card([heading, None, table, None, footing], "center", self.surface.get_rect().center)
 
     def _keys(self, lines) -> pygame.Surface:
-        keys = [self._text(key, PAPER, bold=True) for key, _ in lines]
-        words = [self._text(word, DIM) for _, word in lines]
+        keys = [self.text(key, PAPER, bold=True) for key, _ in lines]
+        words = [self.text(word, DIM) for _, word in lines]
         left, line = max(key.get_width() for key in keys) + self.unit, round(1.45 * self.unit)
         size = left + max(word.get_width() for word in words), line * len(lines)
         column = pygame.Surface(size, pygame.SRCALPHA)
@@ -315,7 +268,7 @@ class Screen:
 
     def _menu(self, view: View) -> None:
         assert view.menu is not None
-        rows: list[pygame.Surface | None] = [self._text("FAST-AR Play", EMBER, 1.4, bold=True), None]
+        rows: list[pygame.Surface | None] = [self.text("FAST-AR Play", EMBER, 1.4, bold=True), None]
         width = 13 * self.unit
         for i, item in enumerate(view.menu.ITEMS):
             name = "Stop recording" if item == "record" and view.recording is not None else NAMES[item]
@@ -323,10 +276,10 @@ class Screen:
             chosen = i == view.menu.chosen
             if chosen:
                 pygame.draw.rect(row, EMBER, row.get_rect(), border_radius=self.unit // 3)
-            text = self._text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
+            text = self.text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
             row.blit(text, text.get_rect(midleft=(self.unit * 2 // 3, row.get_height() // 2)))
             rows.append(row)
-        rows += [None, self._text("Esc again quits", DIM)]
+        rows += [None, self.text("Esc again quits", DIM)]
         self._items = self._card(rows, "center", self.surface.get_rect().center)[1:-1]
 
     def _line(self, line: PromptLine) -> None:
@@ -334,17 +287,17 @@ class Screen:
         width, height = self.surface.get_size()
         room = min(46 * self.unit, width - 4 * self.unit)
         typed = [self._piece(piece, known) for piece, known in line.parts()]
-        caret = self._text("|", EMBER, 1.2)
-        row = self._beside([*typed, caret], 0)
+        caret = self.text("|", EMBER, 1.2)
+        row = self.beside([*typed, caret], 0)
         shown = pygame.Surface((room, row.get_height()), pygame.SRCALPHA)
         shown.blit(row, (min(0, room - row.get_width()), 0))  # of a long line the end
         found = "   ".join(line.suggestions()) or "What should the world look like?" * (not line.text)
         advice = "Enter says it, Esc leaves it, Tab completes, \u2191 brings back"
-        rows = [self._fit(found or " ", room, colour=EMBER), shown, self._fit(advice, room, colour=DIM)]
+        rows = [self.fit(found or " ", room, colour=EMBER), shown, self.fit(advice, room, colour=DIM)]
         self._card([*rows], "midbottom", (width // 2, height - self.unit))
 
     def _piece(self, piece: str, known: bool) -> pygame.Surface:
-        image = self._text(piece, PAPER if known else DIM, 1.2)
+        image = self.text(piece, PAPER if known else DIM, 1.2)
         if not known:
             middle = image.get_height() * 11 // 20
             pygame.draw.line(image, RED, (0, middle), (image.get_width(), middle), max(1, self.unit // 8))
@@ -352,15 +305,51 @@ class Screen:
 
     def _paused(self) -> None:
         width, height = self.surface.get_size()
-        advice = self._text("P to go on, N for one frame", DIM)
-        row = self._beside([self._text("Paused", EMBER, 1.2, bold=True), advice])
+        advice = self.text("P to go on, N for one frame", DIM)
+        row = self.beside([self.text("Paused", EMBER, 1.2, bold=True), advice])
         self._card([row], "center", (width // 2, height * 3 // 4))
+
+    def _rewound(self, rewound: Rewound, state: str) -> None:
+        """How far back this is of how far one may go."""
+        width, height = self.surface.get_size()
+        room = max(1, min(30 * self.unit, width - 4 * self.unit))
+        back = (rewound.newest - rewound.at) / FPS
+        heading = [
+            self._backwards(),
+            self.text(f"{back:.1f} s back", PAPER, 1.2, bold=True),
+            self.text(f"frame {rewound.at:,}", DIM),
+        ]
+        share = (rewound.at - rewound.oldest) / max(1, rewound.newest - rewound.oldest)
+        reach = (rewound.newest - rewound.oldest) / FPS
+        going = state == REMEMBERING
+        cost = f"{reach:.0f} s may be rewound; {megabytes(rewound.bytes)} keep them"
+        advice = "Remembering how it was\u2026" if going else "Let go to play on; B keeps both takes"
+        rows = [
+            self.beside(heading),
+            self.bar(share, room),
+            self.fit(advice, room, colour=EMBER if going else PAPER),
+            self.fit(cost, room, colour=DIM),
+        ]
+        self._card([*rows], "midbottom", (width // 2, height - self.unit))
+
+    def _backwards(self) -> pygame.Surface:
+        """Two arrows to the left, as on a tape recorder; the font has none."""
+        side = round(1.2 * self.unit)
+        sign = pygame.Surface((2 * side, side), pygame.SRCALPHA)
+        for x in (0, side * 4 // 5):
+            back = x + side * 4 // 5
+            pygame.draw.polygon(sign, EMBER, [(x, side // 2), (back, side // 8), (back, side * 7 // 8)])
+        return sign
 
     def _toast(self, line: str) -> None:
         width, height = self.surface.get_size()
-        lines = self._wrap(line, min(46 * self.unit, width - 4 * self.unit))
+        lines = self.wrap(line, min(46 * self.unit, width - 4 * self.unit))
         self._card([*lines], "midbottom", (width // 2, height - self.unit))
 
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size < 1e8 else f"{size / 1e6:,.0f} MB"
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"

@@ -2,19 +2,22 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 import pygame
 
+from worldmodel.actions import FPS
 from worldmodel.episodes import HEIGHT, WIDTH
 
-from .autopilot import Autopilot
 from .controls import Controls
-from .dreamer import Dreamer, Frame, Hands
+from .dreamer import Dreamer, Hands
+from .frame import Frame
+from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
 from .meter import Meter, ProcessMemory
-from .players import Players
+from .players import Player, Players
 from .record import ENLARGED, Recorder, disk_error
 from .screen import Screen, View
 
@@ -28,12 +31,14 @@ class Window:
     player = "human"
     patience = 1 / 60
     forgiving = True
+    rewinds = True
 
-    def __init__(self, scale: int, overlay: int) -> None:
+    def __init__(self, scale: int, overlay: int, others: Mapping[str, Player]) -> None:
+        """`others` may play in place of a person."""
         self._screen = Screen(scale, HEIGHT, WIDTH)
         self._hands = Hands()
-        self.controller = Players(human=self._hands, autopilot=Autopilot())
-        self._controls = Controls(self._screen.item_at)
+        self.controller = Players(human=self._hands, **others)
+        self._gamepad, self._controls = Gamepad(), Controls(self._screen.item_at)
         self._view = View(
             title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
         )
@@ -54,7 +59,8 @@ class Window:
     def listen(self) -> list[str]:
         """Take in what happened since the last lap; returns the wishes that are not about this window."""
         for event in pygame.event.get():
-            self._controls.feed(event)
+            for each in self._gamepad.translate(event):
+                self._controls.feed(each)
             self._news = True
         self._hands.hold(*self._controls.keys())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
@@ -65,13 +71,16 @@ class Window:
                 self._view.help, self._help_ends = not self._view.help, float("inf")
             case "overlay":
                 self._view.overlay = (self._view.overlay + 1) % 3
+            case "difference":
+                self._difference()
             case "screenshot":
                 self._screenshot()
             case "gif":
                 self._gif()
             case "player":
-                human = self.controller.next() == "human"
-                self.tell("You play again" if human else "The autopilot plays; F6 gives it back to you")
+                now = self.controller.next()
+                self.tell("You play again" if now == "human" else f"The {now} plays; F6 takes the next")
+                return self._going_on()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
                 if wish == "prompt":
@@ -81,9 +90,13 @@ class Window:
             case _:
                 if wish == "record":
                     self._announce()
-                going_on, self._held_by_menu = self._held_by_menu, False
-                return ["go on", wish] if going_on else [wish]
+                return [*self._going_on(), wish]
         return []
+
+    def _going_on(self) -> list[str]:
+        """What was held for the menu alone goes on when it closes."""
+        held, self._held_by_menu = self._held_by_menu, False
+        return ["go on"] if held else []
 
     def show(self, frame: Frame | None) -> None:
         """Draw if there is news, or if it has been a while."""
@@ -103,12 +116,20 @@ class Window:
         view.title, view.backdrop, view.state = opening.title, opening.frames[-1], self._dreamer.state
         view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
         view.rss, view.gpu = self._rss(), self._gpu()
+        view.race, past = self._dreamer.race, self._dreamer.past
+        view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
         self._news, self._drawn = False, now
 
     def tell(self, line: str) -> None:
         self._view.toast, self._toast_ends, self._news = line, time.monotonic() + TOAST_SECONDS, True
+
+    def _difference(self) -> None:
+        if self._dreamer.race is None:
+            self.tell("F3 compares memories; X then shows how they differ")
+            return
+        self._view.difference = not self._view.difference
 
     def _gpu(self) -> int | None:
         if self._view.frame is None or "torch" not in sys.modules:

@@ -12,9 +12,11 @@ from typing import Any, cast
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from worldmodel.openings import Opening
+
 from .config import shipped
-from .dreamer import Opening, Stats, World
 from .errors import UsageError, WeightsError
+from .frame import Stats, World
 
 
 class Solo:
@@ -53,8 +55,41 @@ class Solo:
     def switch(self, memory: str) -> int:
         """Remember in another way from here on. Returns the frames that were read again for it."""
         method = self._methods[memory]()
-        self.memory = self._belongs["memory"] = memory
+        self._name(memory)
         return self._world.switch(method.cache, method.cross)
+
+    def _name(self, memory: str) -> None:
+        self.memory = self._belongs["memory"] = memory
+
+    def moment(self) -> Any:
+        """Everything the next frame depends on."""
+        return self.memory, self._world.state_dict()
+
+    def restore(self, moment: Any) -> None:
+        """Go on from a moment to the bit, also from one of another memory."""
+        memory, state = moment
+        if memory != self.memory:
+            method = self._methods[memory]()
+            self._name(memory)
+            self._world.use(method.cache)
+            self._world.cross = method.cross
+        self._world.load_state_dict(state)
+        self.prompt = self._world.prompts[0]
+
+    def beside(self, memory: str) -> "Solo":
+        """Another game over the same networks that remembers in this way; it has yet to begin."""
+        method, ours = self._methods[memory](), self._world
+        world = type(ours)(
+            ours.autoencoder,
+            ours.denoiser,
+            ours.vocabulary,
+            method.cache,
+            cross=method.cross,
+            levels=ours.levels,
+            context_level=ours.context_level,
+            graphs=ours.graphs,
+        )
+        return Solo(world, memory, {**self._belongs, "memory": memory}, self._methods)
 
     def decode(self, latent: Any) -> np.ndarray:
         return self._world.decode(latent)[0]
@@ -95,7 +130,7 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     from worldmodel.checkpoint import load_weights
     from worldmodel.load import load_world, method_of
 
-    from .device import pick_device, pick_dtype
+    from .device import pick_device, pick_dtype, processor
 
     report("looking for a device")
     device = pick_device(cfg.device)
@@ -108,19 +143,27 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
     facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)
+    facts.update(processor=processor(device))
     belongs = {"weights": weights.hash, "dtype": dtype, "settings": str(memories), "memory": cfg.memory}
     methods = {name: partial(method_of, weights, axes) for name, axes in memories.items()}
     return Solo(world, cfg.memory, belongs, methods)
 
 
 def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
-    """The opening scenes there are, by name."""
+    """The opening scenes there are, by name; first the one made of `start`."""
+    from worldmodel.openings import load_openings
+
+    first = {} if cfg.start is None else begun_by(Path(cfg.start).expanduser())
     weights = shipped(cfg.weights)
     if not weights.is_dir():
         raise WeightsError(f"No weights at {weights}: `python run.py train` makes them; or weights=FOLDER.")
-    from worldmodel.openings import load_openings
-
-    openings = load_openings(weights)
+    openings = first | load_openings(weights)
     if not openings:
         raise WeightsError(f"No opening scenes in {weights}: a fresh clone has some; or set weights=FOLDER.")
     return openings
+
+
+def begun_by(picture: Path) -> dict[str, Opening]:
+    from .start import opening_of
+
+    return {picture.stem: opening_of(picture)}

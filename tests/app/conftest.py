@@ -7,7 +7,7 @@ os.environ["SDL_VIDEODRIVER"] = "dummy"
 import fake_world
 import pytest
 
-from app.dreamer import Frame
+from app.frame import Frame
 from worldmodel.actions import action
 
 
@@ -29,6 +29,8 @@ def frame():
             "memory": "tempcache",
             "world": "cellar",
             "prompt": "a cellar",
+            "id": index,
+            "after": index - 1,
         }
         return Frame(**(known | facts))
 

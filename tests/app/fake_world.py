@@ -57,7 +57,7 @@ class FakeWorld:
         self.timings: dict[str, float] = {}
         self.frame_index = 0
         self.steps: list[np.ndarray] = []
-        self.loaded = 0
+        self.loaded, self.restored = 0, 0
 
     def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
         self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
@@ -87,6 +87,11 @@ class FakeWorld:
         self.memory = memory
         return 20
 
+    def beside(self, memory: str) -> "FakeWorld":
+        other = FakeWorld(self.seconds)
+        other.memory = memory
+        return other
+
     def save(self, path: Path, about: Mapping[str, Any], picture: np.ndarray) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"about": dict(about), "at": (self.x, self.angle)}))
@@ -99,6 +104,13 @@ class FakeWorld:
         self.x, self.angle = saved["at"]
         self.loaded += 1
         return saved["about"], paint(self.x, self.angle)
+
+    def moment(self) -> Any:
+        return self.x, self.angle, self.frame_index, self.prompt, self.memory
+
+    def restore(self, moment: Any) -> None:
+        self.x, self.angle, self.frame_index, self.prompt, self.memory = moment
+        self.restored += 1
 
     def say(self, text: str) -> list[str]:
         self.prompt = text

@@ -11,6 +11,15 @@ from worldmodel.actions import KEYS, action, held
 PATIENCE = 20.0  # seconds; a test that gets there has failed
 
 
+def eventually(condition):
+    """Wait for what another thread does."""
+    for _ in range(int(PATIENCE / 0.005)):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("It never came.")
+
+
 class Session:
     """A dreamer with its frames kept in a list, and a way to wait for the n-th."""
 
@@ -92,8 +101,7 @@ def test_a_paused_dreamer_dreams_one_frame_per_step():
     with Session() as session:
         session.until(lambda: len(session.seen) >= 3)
         session.dreamer.pause()
-        while session.dreamer.state != PAUSED:
-            threading.Event().wait(0.005)
+        eventually(lambda: session.dreamer.state == PAUSED)
         before = len(session.seen)
         session.dreamer.single_step()
         session.until(lambda: len(session.seen) == before + 1)

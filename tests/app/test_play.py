@@ -45,6 +45,18 @@ class Watched(FakeWorld):
         return latent
 
 
+def at_each_lap(monkeypatch: pytest.MonkeyPatch, happens: Iterator[pygame.Event | None]) -> None:
+    """What `happens` yields happens to the window, also while nothing is dreamt."""
+    get = pygame.event.get
+
+    def watched_get():
+        if event := next(happens, None):
+            pygame.event.post(event)
+        return get()
+
+    monkeypatch.setattr(pygame.event, "get", watched_get)
+
+
 def until(condition: Callable[[], bool]) -> Iterator[None]:
     while not condition():
         yield

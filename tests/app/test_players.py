@@ -2,7 +2,8 @@ import json
 
 import numpy as np
 import pygame
-from test_play import Watched, main, press, until
+from fake_world import FakeWorld
+from test_play import Watched, at_each_lap, main, press, until
 
 from app.autopilot import Autopilot
 from app.players import Players
@@ -33,3 +34,19 @@ def test_f6_hands_the_keys_over_and_a_recording_says_so(tmp_path):
     told = [json.loads(line) for line in events.read_text().splitlines()]
     assert [event["player"] for event in told] == ["autopilot", "human"]
     assert not world.steps[0].any() and not world.steps[-1].any()
+
+
+def test_from_the_menu_another_plays_and_play_goes_on(monkeypatch):
+    def hands():
+        yield from until(lambda: len(world.steps) > 3)
+        yield press(pygame.K_ESCAPE)
+        yield press(pygame.K_UP)
+        yield press(pygame.K_UP)  # from the first item over the last to the one before
+        yield press(pygame.K_RETURN)
+        yield from until(lambda: sum(keys.any() for keys in world.steps) > 10)
+        yield pygame.Event(pygame.QUIT)
+
+    world = FakeWorld(seconds=0.002)
+    at_each_lap(monkeypatch, hands())
+    assert main("--window", "fps=0", "--frames", "20000", world=world) == 0
+    assert len(world.steps) < 20000

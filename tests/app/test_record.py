@@ -93,14 +93,15 @@ import time
 from pathlib import Path
 import fake_world
 from app.record import Recorder
-from app.dreamer import Frame
+from app.frame import Frame
 from worldmodel.actions import action
 
 recorder = Recorder(Path(sys.argv[1]), {}, 17.5)
 recorder.start()
 for i in range(105):
     picture = fake_world.paint(i / 10, 0)
-    recorder.see(Frame(picture, action(), i + 1, 0, 0.05, {}, 1, 1, 1, "tempcache", "cellar", ""))
+    facts = (picture, action(), i + 1, 0, 0.05, {}, 1, 1, 1, "tempcache", "cellar", "")
+    recorder.see(Frame(*facts, id=i, after=i - 1))
 while recorder.frames < 105:
     time.sleep(0.01)
 print("written", flush=True)

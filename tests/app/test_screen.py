@@ -3,6 +3,7 @@ import pygame
 import pytest
 
 from app.controls import Menu
+from app.dreamer import Rewound
 from app.screen import NIGHT, Screen, View
 
 
@@ -55,6 +56,8 @@ def test_any_window_can_be_drawn(screen, frame, size, state):
             view = View("A Title", state, shown, backdrop=frame().picture, overlay=2, menu=menu)
             view.help, view.toast, view.recording = not menu.open, "toast " * 99, 1.0
             view.gpu, view.pace = 10**9, [0.05, 0.06, 1.0]
+            screen.draw(view)
+            view.help, view.rewound = False, Rewound(at=20, oldest=20, newest=20, bytes=10**8)
             screen.draw(view)
 
 

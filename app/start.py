@@ -1,0 +1,24 @@
+"""An opening made of any picture: the world is told that it has stood still before it for a while."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from worldmodel.actions import action
+from worldmodel.episodes import HEIGHT, WIDTH
+from worldmodel.openings import FRAMES, Opening
+
+from .errors import UsageError
+
+
+def opening_of(path: Path, prompt: str = "") -> Opening:
+    """The middle of the picture in the shape of the game, as often as an opening has frames."""
+    try:
+        with Image.open(path) as image:
+            fitted = ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+    except (OSError, UnidentifiedImageError) as error:
+        reason = getattr(error, "strerror", None) or "no picture that can be read"
+        raise UsageError(f"Cannot start from {path}: {reason}. A PNG or JPEG was expected.") from None
+    frames, keys = np.stack([np.asarray(fitted)] * FRAMES), np.stack([action()] * FRAMES)
+    return Opening(path.stem, path.name, prompt, 0, 0, frames, keys, keys, {})
