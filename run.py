@@ -6,7 +6,7 @@ import sys
 import threading
 from importlib import import_module
 
-from app.errors import INTERRUPTED, UsageError, guard
+from app.errors import INTERRUPTED, UsageError, for_the_user, guard
 from app.stopping import on_stop
 
 # What a verb calls, with configs/VERB.yaml for its arguments. Its module is imported only when asked for:
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
             cfg = config.of_verb(verb, words)
             work = getattr(import_module(module), function)
             on_stop(signal.default_int_handler)
-            work(**cfg)
+            for_the_user(lambda: work(**cfg))
         case [verb, *words] if verb in DREAMS:
             return import_module(f"app.{verb}").main(words)
         case [word, *_] if word[0] != "-" and "=" not in word:

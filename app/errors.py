@@ -15,6 +15,7 @@
 import errno
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 class PlayError(Exception):
@@ -90,6 +91,28 @@ def translate(error: Exception) -> PlayError | None:
             f"{error.strerror}: {error.filename or 'the file being written'}. Make room, try again."
         )
     return None
+
+
+def for_the_user(work: Callable[[], object]) -> None:
+    """Do some work whose own complaints, about settings or files, are for the user: one line, no traceback.
+
+    What other packages complain about is a bug of ours all the same.
+    """
+    try:
+        work()
+    except (ValueError, FileNotFoundError) as error:
+        if not _ours(error):
+            raise
+        raise UsageError(str(error)) from error
+
+
+def _ours(error: Exception) -> bool:
+    """Whether one of our own lines raised it."""
+    root, trace = Path(__file__).resolve().parents[1], error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised = Path(trace.tb_frame.f_code.co_filename).resolve() if trace is not None else Path()
+    return any(raised.is_relative_to(root / part) for part in ("app", "worldmodel", "fastar"))
 
 
 def foreign(module: str, name: str) -> tuple[type, ...]:

@@ -139,7 +139,8 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     memories = cast(dict[str, dict[str, Any]], OmegaConf.to_container(cfg.memories))
     weights = load_weights(shipped(cfg.weights))
     try:
-        world = load_world(weights, cfg.memory, memories, steps=cfg.steps, device=device, dtype=dtype)
+        how = {"device": device, "dtype": dtype, "graphs": True, "fuse": cfg.fuse}
+        world = load_world(weights, cfg.memory, memories, steps=cfg.steps, **how)
     except ValueError as error:  # a setting it will not have; the text says which
         raise UsageError(str(error)) from error
     facts.update(device=device, dtype=dtype, torch=torch.__version__, weights=weights.hash)

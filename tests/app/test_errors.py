@@ -5,6 +5,7 @@ import types
 import pytest
 
 from app import errors
+from fastar import AnnSA
 
 
 def raises(error):
@@ -54,3 +55,14 @@ def test_a_bug_keeps_its_traceback():
 
 def test_success_is_the_code_main_returns():
     assert errors.guard(lambda: 0) == 0
+
+
+def test_what_our_own_lines_complain_about_is_for_the_user(capsys):
+    """A setting that does not fit, found deep in the work of a verb."""
+    assert errors.guard(lambda: errors.for_the_user(lambda: AnnSA(density=2))) == 2
+    assert capsys.readouterr().err.startswith("run.py: density and mass are shares")
+
+
+def test_what_others_complain_about_is_a_bug():
+    with pytest.raises(ValueError):
+        errors.for_the_user(raises(ValueError("not from our packages")))
