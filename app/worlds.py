@@ -88,6 +88,7 @@ class Solo:
             levels=ours.levels,
             context_level=ours.context_level,
             graphs=ours.graphs,
+            fuse=ours.fuse,
         )
         return Solo(world, memory, {**self._belongs, "memory": memory}, self._methods)
 

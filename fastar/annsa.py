@@ -96,15 +96,26 @@ class AnnSA:
         return torch.cat(tiles, 2) if len(tiles) > 1 else tiles[0]
 
     def _read(self, q: Tensor, past: Past, plan: Buckets) -> Tensor:
+        return attend(q, *self.gather(q, past.keys, past.values, _biases(past), plan))
+
+    def gather(
+        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor, plan: Buckets
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What the queries read: keys and values [b, h, j, d], bias [b, h, j]."""
         chosen, useful = self.choose(q, plan)
         rows = _take(plan.order.unflatten(2, (-1, self.block)), chosen).flatten(2)
-        keys, values, bias = (_joined(x, plan, rows) for x in (past.keys, past.values, _biases(past)))
+        keys, values, bias = (_joined(x, plan, rows) for x in (keys, values, bias))
         bias[..., -rows.shape[2] :].masked_fill_(~useful.repeat_interleave(self.block, -1), -torch.inf)
-        if self.rest:
-            read = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
-            rest = plan.centre, plan.value, plan.weight.masked_fill(read, -torch.inf)
-            keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
-        return attend(q, keys, values, bias)
+        if not self.rest:
+            return keys, values, bias
+        read = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
+        rest = plan.centre, plan.value, plan.weight.masked_fill(read, -torch.inf)
+        keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
+        return keys, values, bias
+
+    def fuse(self) -> None:
+        """Gather by a few compiled kernels from here on: to be called once shapes change no more."""
+        self.gather = torch.compile(self.gather, dynamic=False)
 
     def choose(self, q: Tensor, plan: Buckets) -> tuple[Tensor, Tensor]:
         """Buckets [b, h, j] that the queries read most, and which of them they need [b, h, j]."""

@@ -10,7 +10,7 @@ Axes: l layers, b batch, h heads, n tokens of the present frame, d head width.
 import copy
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from .rope import AxialRope
 
 @dataclass(frozen=True)
 class Stats:
-    """Tokens one layer now `kept` as entries, tokens it ever `seen`, and the `bytes` held by all layers."""
+    """Tokens a layer keeps as entries, the mean over layers; tokens it has ever seen; bytes of all layers."""
 
     kept: int
     seen: int
@@ -63,6 +63,13 @@ class Pattern(Protocol):
     def read(self, layer: int, q: Tensor, past: Past, plan: Any, step: int) -> Tensor: ...
 
 
+@runtime_checkable
+class Fusible(Protocol):
+    """What can be compiled in place."""
+
+    def fuse(self) -> None: ...
+
+
 class Memory(Protocol):
     """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, axes] their positions."""
 
@@ -87,6 +94,8 @@ class Memory(Protocol):
         the one is good for the other, followed by `advance`.
         """
         ...
+
+    def fuse(self) -> None: ...
 
     def advance(self) -> None:
         """Do on the host what attending to a frame in every layer and committing it does there."""
@@ -128,6 +137,11 @@ class Remembering:
 
     def advance(self) -> None:
         raise RuntimeError("This memory has no phase to advance in.")
+
+    def fuse(self) -> None:
+        """Compile what can be, for a GPU: to be called once there is a `phase`, so that shapes stay."""
+        if isinstance(self.pattern, Fusible):
+            self.pattern.fuse()
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of rotated q over the past, or over the part that the pattern chooses."""

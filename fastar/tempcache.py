@@ -9,6 +9,7 @@ budget is fixed: when it is full, entries that resemble another one are merged i
 least valuable are evicted.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -120,8 +121,8 @@ class TempCache(WindowSink):
 
     def stats(self) -> Stats:
         whole = super().stats()
-        entries = int((self.count > 0).sum(-1).max()) if self.tokens else 0
-        return Stats(whole.kept + entries, whole.seen, whole.bytes)
+        entries = float((self.count > 0).sum(-1).double().mean()) if self.tokens else 0.0
+        return Stats(whole.kept + math.ceil(entries), whole.seen, whole.bytes)
 
     def _room(self) -> int:
         return self._whole + self.far

@@ -238,6 +238,7 @@ class Denoiser(nn.Module):
                 f"rope needs 3 or 6 widths that add up to the head width {width // heads}, not {tuple(rope)}."
             )
         self.channels, self.grid, self.heads = channels, (grid[0], grid[1]), heads
+        self.fused = False
         tokens = grid[0] * grid[1]
         self.rope = AxialRope(rope, (*BASES, *PLACE_BASES)[: len(rope)])
         self.odometer = Odometer(channels, self.grid, len(KEYS)) if len(rope) == 6 else None
@@ -303,6 +304,9 @@ class Denoiser(nn.Module):
 
         It takes about half a minute, when the first frames are dreamt.
         """
+        if self.fused:
+            return
+        self.fused = True
         for block in self.blocks:
             for part in ("ask", "answer"):
                 setattr(block, part, torch.compile(getattr(block, part), dynamic=False))

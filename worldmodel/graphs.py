@@ -15,10 +15,13 @@ from fastar import Memory
 
 
 class Graphs:
-    """Calls `imagine(last, told, noise)` by graphs where the memory is in a steady state, else as it is."""
+    """Calls `imagine(last, told, noise)` by graphs where the memory is in a steady state, else as it is.
 
-    def __init__(self, memory: Memory, imagine: Callable[..., Tensor]) -> None:
-        self.memory, self.imagine = memory, imagine
+    With `fuse` the memory is compiled, too, once it is steady; its first steady frame does that.
+    """
+
+    def __init__(self, memory: Memory, imagine: Callable[..., Tensor], *, fuse: bool = False) -> None:
+        self.memory, self.imagine, self.fuse = memory, imagine, fuse
         self.forget()
 
     def forget(self) -> None:
@@ -31,6 +34,10 @@ class Graphs:
     def __call__(self, *told: Any) -> Tensor:
         phase = self.memory.phase()
         if phase is None:
+            return self.imagine(*told)
+        if self.fuse:
+            self.memory.fuse()
+            self.fuse = False
             return self.imagine(*told)
         if self.told is None:
             self.told = cloned(told)

@@ -43,8 +43,6 @@ def load_world(
         raise ValueError(f"The settings of memory {memory} do not fit it: {error}") from None
     how = {"device": torch.device(device), "dtype": getattr(torch, dtype)}
     denoiser = copy.deepcopy(weights.denoiser).to(**how).requires_grad_(False)
-    if fuse and device != "cpu":
-        denoiser.fuse()
     return World(
         copy.deepcopy(weights.autoencoder).to(**how).requires_grad_(False),
         denoiser,
@@ -54,6 +52,7 @@ def load_world(
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
         graphs=graphs,
+        fuse=fuse,
     )
 
 

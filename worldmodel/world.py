@@ -77,6 +77,7 @@ class World:
     levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
     context_level the level at which a finished frame is remembered
     graphs        launch a frame of a steady memory as one CUDA graph; without CUDA it changes nothing
+    fuse          compile what the layers do between their reads, see `Denoiser.fuse`; likewise
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class World:
         levels: Sequence[float] = (1.0,),
         context_level: float = 0.0,
         graphs: bool = False,
+        fuse: bool = False,
     ) -> None:
         if not levels or list(levels) != sorted(levels, reverse=True) or not 0 < levels[-1] <= levels[0] <= 1:
             raise ValueError(f"Noise levels must fall from at most 1 and stay above 0, got {tuple(levels)}.")
@@ -98,7 +100,9 @@ class World:
         weight = denoiser.out.weight
         self.device, self.dtype = weight.device, weight.dtype
         self.tokens = denoiser.grid[0] * denoiser.grid[1]
-        self.graphs = graphs and self.device.type == "cuda"
+        self.graphs, self.fuse = (wanted and self.device.type == "cuda" for wanted in (graphs, fuse))
+        if self.fuse:
+            denoiser.fuse()
         self.timings: dict[str, float] = {}
         self._known: dict[bytes, list[Tensor]] = {}  # keys held -> what the control branches make of them
         self.use(memory)
@@ -112,7 +116,7 @@ class World:
         self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
-        self._graphs = Graphs(self.memory, self._imagine) if self.graphs else None
+        self._graphs = Graphs(self.memory, self._imagine, fuse=self.fuse) if self.graphs else None
 
     @torch.no_grad()
     def reset(

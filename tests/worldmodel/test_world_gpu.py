@@ -84,10 +84,7 @@ def test_fused_layers_dream_what_they_did(memory):
     latents, keys = tiny.clip(4)
     frames = []
     for fused in (True, False):
-        network = tiny.denoiser().cuda()
-        if fused:
-            network.fuse()
-        game = tiny.world(network=network, graphs=fused)
+        game = tiny.world(network=tiny.denoiser().cuda(), graphs=fused, fuse=fused)
         game.use((tiny.MEMORIES | {"fast-ar": fast_ar})[memory])
         game.reset_latents(latents.cuda(), keys, "a red room", seed=3)
         frames.append(torch.stack([game.step(np.ones(9)).cpu() for _ in range(40)]))

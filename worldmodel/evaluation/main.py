@@ -12,14 +12,16 @@ from PIL import Image
 
 from fastar import WindowSink, method
 
+from ..actions import action
 from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
+from ..eyes import load_eyes
 from ..load import load_world, method_of
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
-from . import history, returns
+from . import history, judged, returns
 from .calibrate import bounded, calibrate
 from .clips import dream, held_out
 from .conditioning import ablation, turning
@@ -27,13 +29,13 @@ from .explained import explained
 from .fidelity import fidelity, rounding
 from .merging import merging
 from .pace import in_turns, pace
-from .quality import quality, sheet
+from .quality import psnr, quality, sharpness, sheet
 from .table import compare
 from .tape import record
 
 PARTS = (
     "calibrate", "quality", "explained", "table", "merging", "fidelity", "conditioning", "pace", "history",
-    "returns",
+    "returns", "judged", "idle", "prompts",
 )  # fmt: skip
 
 
@@ -193,6 +195,72 @@ class Evaluation:
         for row in returns.measure(world, self.recalling(memories), clips, dreamt=dreamt, batch=batch):
             self.add("returns", row)
 
+    def judged(
+        self, eyes: str, memories: list[str], steps: list[int], games: int, spans: list[list[int]], start: int
+    ) -> None:
+        """How well keys are obeyed, and how far features are from the game's; first of the game itself."""
+        judge = load_eyes(Path(eyes)).to(self.how["device"])
+        clips = held_out(self.data, games, 16 + max(stop for _, stop in spans), start=start)
+        real, keys = clips.frames[:, 16:], clips.keys[:, 16:]
+        half = games // 2  # against the other half of the games, also where one half is dreamt
+
+        def rows(name: str, count: int, frames: np.ndarray) -> None:
+            for begin, stop in spans:
+                at = slice(begin, stop)
+                one, other = (
+                    judged.features(judge, x).mean(-2).reshape(-1, judge.distance.in_features)
+                    for x in (frames[:half, at], real[half:, at])
+                )
+                found = {
+                    "obeyed": judged.obeyed(judge, frames[:, at], keys[:, at]),
+                    "frechet": judged.frechet(one, other),
+                }
+                self.add("judged", {"memory": name, "steps": count, "frames": f"{begin}-{stop}", **found})
+
+        rows("the game itself", 0, real)
+        for count in steps:
+            for memory in memories:
+                rows(memory, count, np.stack(list(dream(self.world(memory, count), clips)), 1))
+
+    def idle(
+        self, memories: list[str], steps: list[int], games: int, frames: int, at: list[int], start: int
+    ) -> None:
+        """Nobody presses a key: is it still the same place, as sharp, and alive?"""
+        clips = held_out(self.data, games, 17, start=start)
+        first = clips.frames[:, 15]
+        for count in steps:
+            for memory in memories:
+                world = self.world(memory, count)
+                world.reset(clips.frames[:, :16], clips.keys[:, :16], clips.prompts)
+                dreamt = judged.played(world, np.zeros((frames, 9), np.uint8))
+                row: dict[str, Any] = {"memory": memory, "steps": count}
+                for n in at:
+                    near = slice(max(0, n - 8), n)
+                    row[f"psnr@{n}"] = float(psnr(dreamt[:, n - 1], first).mean())
+                    row[f"sharp@{n}"] = float(sharpness(dreamt[:, near]).mean() / sharpness(first).mean())
+                    row[f"changing@{n}"] = float(judged.changing(dreamt[:, near]).mean())
+                self.add("idle", row)
+                shown = np.concatenate([first[:, None], dreamt[:, [n - 1 for n in at]]], 1)
+                Image.fromarray(tiled(shown)).save(self.out / f"idle-{memory}-{count}.png")
+
+    def prompts(self, eyes: str, memory: str, steps: int, games: int, frames: int, seed: int) -> None:
+        """Worlds from noise by text alone, then by another text: do they show what was asked for?"""
+        judge, world = load_eyes(Path(eyes)).to(self.how["device"]), self.world(memory, steps)
+        walk, turn = action(["forward"]), action(["forward", "turn_left"])
+        keys = np.stack([turn if i % 40 < 20 else walk for i in range(frames)])
+        asked = judged.wishes(2 * games, seed)
+        for name, prompts in (("from noise", asked[:games]), ("after a swap", asked[games:])):
+            if name == "from noise":
+                judged.from_text(world, prompts, seed)
+            else:
+                world.say(prompts)
+            dreamt = judged.played(world, keys)[:, frames // 2 :]
+            right = [judged.agrees(p, judged.named(judge, x)) for p, x in zip(prompts, dreamt, strict=True)]
+            row = {kind: float(np.mean([x[kind] for x in right])) for kind in ("wall", "floor")}
+            self.add("prompts", {"memory": memory, "steps": steps, "world": name, "games": games, **row})
+            picture = self.out / f"prompts-{name.replace(' ', '-')}.png"
+            Image.fromarray(tiled(dreamt[:, :: frames // 8][:, :4])).save(picture)
+
     def recalling(self, memories: list[str]) -> dict[str, MakeMemory]:
         """The memories by name and, with TempCache, what is left of it when its far memory is off."""
         makers = {name: self.maker(name) for name in memories}
@@ -233,6 +301,11 @@ def evaluate(
     for part in parts:
         measure: Callable[..., None] = getattr(evaluation, part)
         measure(**options[part])
+
+
+def tiled(pictures: np.ndarray) -> np.ndarray:
+    """Pictures [rows, columns, h, w, 3] as one."""
+    return np.concatenate([np.concatenate(list(row), 1) for row in pictures])
 
 
 def machine(device: str) -> str:
