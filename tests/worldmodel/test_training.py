@@ -61,7 +61,7 @@ PLANS = [
 def test_a_clip_is_far_frames_then_recent_ones_of_one_episode(plan):
     books = library(60, 41, 230, earlier=[returning(n, 40) for n in (60, 41, 230)])
     far, recent = plan["far"], plan["recent"]
-    clips, prompts = books.plan(np.random.default_rng(0), 200, **plan)
+    clips, prompts, _ = books.plan(np.random.default_rng(0), 200, **plan)
     assert clips.shape == (200, far + recent) and len(prompts) == 200
     for indices in clips:
         assert (np.diff(indices) > 0).all()
@@ -74,7 +74,7 @@ def test_a_clip_is_far_frames_then_recent_ones_of_one_episode(plan):
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan["far"]])
 def test_a_return_shows_the_earlier_view(plan):
     books = library(60, 41, 230, earlier=[returning(n, 40) for n in (60, 41, 230)])
-    clips, _ = books.plan(np.random.default_rng(0), 200, **(plan | {"returns": 1.0, "reach": 1000}))
+    clips, *_ = books.plan(np.random.default_rng(0), 200, **(plan | {"returns": 1.0, "reach": 1000}))
     for indices in clips:
         view = books.earlier[indices[-1]]
         assert view == indices[-1] - 40
@@ -85,7 +85,7 @@ def test_a_return_shows_the_earlier_view(plan):
 def test_only_a_view_within_reach_is_a_return(far, reach):
     """History never goes back farther than asked for; an older view is not promised."""
     books = library(230, 100, earlier=[returning(230, 40), returning(100, 60)])
-    clips, _ = books.plan(np.random.default_rng(0), 100, recent=4, far=far, reach=reach, returns=1.0)
+    clips, *_ = books.plan(np.random.default_rng(0), 100, recent=4, far=far, reach=reach, returns=1.0)
     for indices in clips:
         assert (np.diff(indices) > 0).all() and indices[0] >= indices[far] - reach
         assert books.earlier[indices[-1]] in indices
@@ -97,8 +97,52 @@ def test_only_a_view_within_reach_is_a_return(far, reach):
 
 
 def test_half_of_the_histories_are_what_came_just_before():
-    clips, _ = library(500).plan(np.random.default_rng(0), 400, recent=4, far=6, reach=1000, returns=0.4)
+    clips, *_ = library(500).plan(np.random.default_rng(0), 400, recent=4, far=6, reach=1000, returns=0.4)
     assert (np.diff(clips).max(1) == 1).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def twins(length: int = 200, same: int = 150) -> Library:
+    """Two episodes with equal keys for so many frames. Latents are numbers, of the second 1,000 higher."""
+    first = torch.arange(length).view(-1, 1, 1)
+    keys = torch.zeros(length, len(KEYS))
+    other = keys.clone()
+    other[same:] = 1
+    captions = [
+        [[("world", [2]), ("here", [3])]] * (length // 16 + 1),
+        [[("world", [4]), ("here", [5])]] * (length // 16 + 1),
+    ]
+    none = [np.full(length, -1)] * 2
+    return Library([first, first + 1000], [keys, other], captions, none, twins=[None, 0])
+
+
+def test_twins_are_the_same_moment_until_they_part():
+    books = twins()
+    assert books.twin[:150].tolist() == list(range(200, 350)) and books.twin[200:350].tolist() == list(
+        range(150)
+    )
+    assert (books.twin[150:200] == -1).all() and (books.twin[350:] == -1).all()
+
+
+def test_a_swap_shows_what_came_before_in_other_materials():
+    """From somewhere on until the end it is the clip's own episode, and the prompt tells all of that one."""
+    books = twins()
+    plan = books.plan(np.random.default_rng(0), 300, recent=4, far=6, reach=100, returns=0.0, swaps=1.0)
+    changed = plan.shown != plan.frames
+    paired = (books.twin[plan.frames] >= 0).all(1)
+    assert changed[paired, 0].all() and not changed[~paired].any() and not changed[:, -1].any()
+    assert (np.diff(changed.astype(int), axis=1) <= 0).all()  # once
+    assert set(changed[paired].sum(1)) == set(range(1, 10))
+    assert (plan.shown[changed] == books.twin[plan.frames[changed]]).all()
+    whole = {0: [2, 3], 1: [4, 5]}
+    assert all(plan.prompts[i] == whole[books.episode[plan.frames[i, -1]]] for i in np.nonzero(paired)[0])
+    batch = books.fetch(plan)
+    assert np.array_equal(batch.latents[:, :, 0, 0].numpy() % 1000, plan.frames % 200)
+    assert np.array_equal(batch.times.numpy(), plan.frames - plan.frames[:, -1:])
+
+
+def test_without_twins_nothing_is_swapped():
+    plan = library(200).plan(np.random.default_rng(0), 50, recent=4, far=6, reach=100, returns=0.0, swaps=1.0)
+    assert np.array_equal(plan.shown, plan.frames)
 
 
 def test_fetched_clips_are_what_was_planned():
@@ -116,7 +160,7 @@ def test_fetched_clips_are_what_was_planned():
 
 
 def test_prompts_are_some_sentences_in_any_order_and_now_and_then_none():
-    _, prompts = library(400).plan(np.random.default_rng(0), 2000, recent=2, far=0, reach=1, returns=0.0)
+    _, prompts, _ = library(400).plan(np.random.default_rng(0), 2000, recent=2, far=0, reach=1, returns=0.0)
     told = [tuple(prompt) for prompt in prompts]
     assert set(told) == {(), (2, 3), (4,), (2, 3, 4), (4, 2, 3)}
     assert told.count(()) / len(told) == pytest.approx(0.1 + 0.9 * 0.5 * 0.7, abs=0.04)

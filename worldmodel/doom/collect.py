@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..actions import FPS, action
 from ..episodes import HEIGHT, WIDTH, EpisodeWriter
 from .engine import STOCK, Doom, Observation, load_vizdoom
 from .floorplan import Floorplan, hard_lines
-from .maze import HELD_OUT_SEEDS, TRAINING_SEEDS, World, maze, obstacles, room_at, solid_lines
+from .maze import HELD_OUT_SEEDS, TRAINING_SEEDS, World, maze, obstacles, recoloured, room_at, solid_lines
 from .navigator import Navigator
 from .players import Idle, Macro, Player, Uniform
 
@@ -48,6 +48,7 @@ class Recipe:
     player_seed: int
     monsters: bool
     held_out: bool
+    twin_of: int | None = None  # the number of an episode that is the same but for its materials
 
     @property
     def name(self) -> str:
@@ -65,6 +66,7 @@ class Recipe:
             "fps": FPS,
             "size": [HEIGHT, WIDTH],
             "held_out": self.held_out,
+            **({} if self.twin_of is None else {"twin_of": self.twin_of}),
         }
 
 
@@ -77,9 +79,18 @@ class Cook:
     monsters: float
     players: dict[str, float]
     held_out: bool
+    twins: float = 0.0
 
     def recipe(self, number: int, attempt: int = 0) -> Recipe:
+        """Every second episode may be a twin of the one before, unless that is in a map that ships.
+
+        Players look at poses, not at pictures, so a twin is played alike.
+        """
         rng = np.random.default_rng([self.seed, number, attempt])
+        if self.twins and number % 2 and not attempt and rng.random() < 2 * self.twins:
+            first = self.recipe(number - 1)
+            if not isinstance(first.world, str):
+                return replace(first, world=recoloured(first.world, rng), twin_of=number - 1)
         monsters = bool(rng.random() < self.monsters)
         names, shares = list(self.players), np.array(list(self.players.values()))
         return Recipe(
@@ -109,18 +120,20 @@ def collect(
     monsters: float = 0.5,
     players: dict[str, float] | None = None,
     held_out: bool = False,
+    twins: float = 0.0,
 ) -> None:
     """Write `episodes` folders of `frames` frames into `out`, skipping those already finished.
 
     `generated` and `monsters` are shares of episodes, `players` maps names to shares. `held_out` plays
-    the worlds that training never sees. One worker per core but one by default; Ctrl-C ends cleanly.
+    the worlds that training never sees. A share `twins`, at most half, are played twice, in other materials:
+    they teach what a changed prompt changes. One worker per core but one by default; Ctrl-C ends cleanly.
     """
     if unknown := set(players or ()) - set(MIX):
         raise ValueError(f"No such player: {', '.join(sorted(unknown))}. There are {', '.join(MIX)}.")
     load_vizdoom()  # fails here, once, rather than in every worker
     root = Path(out)
     root.mkdir(parents=True, exist_ok=True)
-    cook = Cook(seed, generated, monsters, dict(players or MIX), held_out)
+    cook = Cook(seed, generated, monsters, dict(players or MIX), held_out, twins)
     todo = [number for number in range(episodes) if not finished(root, number)]
     crew = Crew(cook, root, frames, min(workers or max(1, (os.cpu_count() or 2) - 1), max(1, len(todo))))
     crew.work(todo)

@@ -159,6 +159,27 @@ def maze(seed: int, monsters: bool = True) -> World:
     }
 
 
+def recoloured(world: World, rng: np.random.Generator) -> World:
+    """The same world in other materials: to play there is the same, to look at is not."""
+    old, seed = world["palette"], world["seed"]
+    while True:
+        new = _palette(rng, seed)
+        other: dict[str, dict[str, str]] = {
+            kind: dict(zip(old[kind], new[kind], strict=True)) for kind in ("walls", "floors", "ceilings")
+        }
+        sectors: list[Sector] = [
+            {
+                **sector,
+                "wall": other["walls"][sector["wall"]],
+                "floor": other["floors"][sector["floor"]],
+                "ceiling": other["ceilings"][sector["ceiling"]],
+            }
+            for sector in world["sectors"]
+        ]
+        if all(allowed(seed, sector["wall"], sector["floor"]) for sector in sectors):
+            return {**world, "palette": new, "sectors": sectors}
+
+
 def allowed(seed: int, wall: str, floor: str) -> bool:
     """Whether the world of this seed may put this wall and floor together."""
     return seed in HELD_OUT_SEEDS or (wall, floor) not in HELD_OUT_PAIRS

@@ -39,6 +39,8 @@ def train_flow(
     far: int = 20,
     reach: int = 2000,
     returns: float = 0.4,
+    swaps: float = 0.0,
+    blank: float = 0.0,
     minutes: float | None = None,
     steps: int | None = None,
     lr: float = 1e-3,
@@ -48,7 +50,10 @@ def train_flow(
     log_every: int = 100,
     save_every: int = 2000,
 ) -> Denoiser:
-    """Train the network in place of its own; returns its averaged weights. `orthogonal` is for Muon."""
+    """Train the network in place of its own; returns its averaged weights. `orthogonal` is for Muon.
+
+    A share `blank` of the clips has no history but noise, so that the prompt says all there is to know.
+    """
     device = library.latents.device
     if network.odometer is not None and library.places.isnan().any():
         raise ValueError("An odometer learns from episodes with poses, but some of these have none.")
@@ -60,14 +65,15 @@ def train_flow(
     streams = TwoStream(network.grid[0] * network.grid[1], far + recent, recent, device)
     if device.type == "cuda":
         compile_network(network)
-    clips = draw(library, batch, recent=recent, far=far, reach=reach, returns=returns, seed=run.step)
+    plan: Any = dict(recent=recent, far=far, reach=reach, returns=returns, swaps=swaps)
+    clips = draw(library, batch, seed=run.step, **plan)
     mixed = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
     for progress in run.laps():
         clip = next(clips)
         lived = degrade(clip, autoencoder, network.grid, degraded)
         with mixed:
-            loss = flow_loss(network, streams, lived, clip)
+            loss = flow_loss(network, streams, lived, clip, blank)
             away = steps_loss(network, lived, clip, recent)
             loss = loss + away
         norm = update(learn, loss, lr * rate(progress, run.step, warmup=warmup, hold=0.6))
@@ -80,12 +86,15 @@ def train_flow(
     return average.module
 
 
-def flow_loss(network: Denoiser, streams: TwoStream, history: Tensor, clip: Batch) -> Tensor:
+def flow_loss(
+    network: Denoiser, streams: TwoStream, history: Tensor, clip: Batch, blank: float = 0.0
+) -> Tensor:
     """Mean square error of the velocity of the recent frames, each at a level of its own."""
     b, f = clip.keys.shape[:2]
     device = clip.latents.device
     truth = clip.latents[:, -streams.noisy :]
     told, level = context_levels((b, f), device), training_levels((b, streams.noisy), device)
+    told = torch.where(torch.rand(b, 1, device=device) < blank, 1.0, told)
     noise = torch.randn_like(truth)
     velocity = streams(
         network,

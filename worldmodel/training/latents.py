@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,6 +57,14 @@ def read(reels: Reels, workers: int) -> Iterator[dict[str, Any]]:
     )
 
 
+class Plan(NamedTuple):
+    """The frames [b, f] of clips, their prompts, and the frames [b, f] that are shown: some are a twin's."""
+
+    frames: np.ndarray
+    prompts: list[list[int]]
+    shown: np.ndarray
+
+
 @dataclass
 class Batch:
     """Clips: frames of history and, last, the frames to dream.
@@ -82,10 +90,12 @@ class Library:
         captions: list[list[Sentences]],
         earlier: Sequence[np.ndarray],
         places: Sequence[Tensor] | None = None,
+        twins: Sequence[int | None] = (),
     ) -> None:
         """One item an episode: latents [f, n, c], keys [f, 9], sentences per chunk, `earlier_views`, `stood`.
 
-        Without places, nobody knows them.
+        Without places, nobody knows them. `twins` are the numbers of episodes that are the same but for their
+        materials, or None.
         """
         lengths = np.array([len(x) for x in latents])
         self.latents, self.keys, self.captions = torch.cat(list(latents)), torch.cat(list(keys)), captions
@@ -97,6 +107,21 @@ class Library:
             [np.where(view < 0, -1, view + start) for view, start in zip(earlier, self.starts, strict=True)]
         )
         self._usable: dict[int, np.ndarray] = {}
+        self.twin = np.full(len(self), -1)  # the same moment in other materials
+        for one, other in enumerate(twins):
+            if other is not None:
+                self._pair(one, other)
+
+    def _pair(self, one: int, other: int) -> None:
+        """Two episodes show the same moments for as long as their keys and poses are equal."""
+        starts, most = self.starts[[one, other]], min((self.episode == i).sum() for i in (one, other))
+        a, b = (slice(start, start + most) for start in starts)
+        apart = (self.keys[a] != self.keys[b]).any(-1) | ((self.places[a] - self.places[b]).abs() > 0.5).any(
+            -1
+        )
+        same = int(apart.int().argmax()) if apart.any() else most
+        for start, there in (starts, starts[::-1]):
+            self.twin[start : start + same] = np.arange(there, there + same)
 
     @classmethod
     @torch.no_grad()
@@ -111,6 +136,8 @@ class Library:
     ) -> "Library":
         """Read every episode through the autoencoder."""
         latents, keys, captions, earlier, where = [], [], [], [], []
+        numbers = {_number(episode): i for i, episode in enumerate(found)}
+        twins = [numbers.get(episode.meta.get("twin_of", -1)) for episode in found]
         for reel in read(Reels(found, vocabulary), workers):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 parts = reel["frames"].split(1000)
@@ -121,21 +148,31 @@ class Library:
             captions.append(reel["captions"])
             earlier.append(reel["earlier"])
             where.append(reel["places"])
-        return cls(latents, keys, captions, earlier, where)
+        return cls(latents, keys, captions, earlier, where, twins)
 
     def __len__(self) -> int:
         return len(self.latents)
 
     def plan(
-        self, rng: np.random.Generator, batch: int, *, recent: int, far: int, reach: int, returns: float
-    ) -> tuple[np.ndarray, list[list[int]]]:
+        self,
+        rng: np.random.Generator,
+        batch: int,
+        *,
+        recent: int,
+        far: int,
+        reach: int,
+        returns: float,
+        swaps: float = 0.0,
+    ) -> Plan:
         """Frame indices [batch, far + recent] of clips, and their prompts.
 
         A clip ends in `recent` consecutive frames. Before them come `far` frames from up to `reach` frames
-        back: half the time the ones just before, else scattered. A share `returns` of the clips ends
-        where an earlier view is known within reach, and that view is among the far frames.
+        back: half the time the ones just before, else scattered. A share `returns` of the clips ends where an
+        earlier view is known within reach, and that view is among the far frames. In a share `swaps` of those
+        that have a twin the materials change somewhere on the way: what came before is shown as the twin
+        was, and the prompt leaves out nothing.
         """
-        clips, prompts = [], []
+        clips, prompts, shown = [], [], []
         usable = self._ends_with(recent + far)
         back = usable[self.earlier[usable] >= np.maximum(usable - recent + 1 - reach, 0)]
         for _ in range(batch):
@@ -149,18 +186,23 @@ class Library:
                 history = np.arange(first - far, first)
             else:
                 history = start + np.sort(rng.choice(first - start, far, replace=False))
-            clips.append(np.concatenate([history, np.arange(first, end + 1)]))
-            prompts.append(self._prompt(first + recent // 2, rng))
-        return np.stack(clips), prompts
+            clip = np.concatenate([history, np.arange(first, end + 1)])
+            swapped = swaps > 0 and bool((self.twin[clip] >= 0).all()) and rng.random() < swaps
+            before = np.arange(len(clip)) < (rng.integers(1, len(clip)) if swapped else 0)
+            clips.append(clip)
+            shown.append(np.where(before, self.twin[clip], clip))
+            prompts.append(self._prompt(first + recent // 2, rng, whole=swapped))
+        return Plan(np.stack(clips), prompts, np.stack(shown))
 
-    def fetch(self, plan: tuple[np.ndarray, list[list[int]]]) -> Batch:
+    def fetch(self, plan: Plan) -> Batch:
         """The clips of a plan, on the device."""
-        indices, prompts = plan
+        indices, prompts, shown = plan
+        seen = torch.from_numpy(shown).to(self.latents.device, non_blocking=True)
         at = torch.from_numpy(indices).to(self.latents.device, non_blocking=True)
         words = pad(prompts, LONGEST).to(self.latents.device, non_blocking=True)
         places = self.places[at]
         places[..., :2] -= places[:, -1:, :2].clone()
-        return Batch(self.latents[at].float(), self.keys[at].float(), at - at[:, -1:], words, places)
+        return Batch(self.latents[seen].float(), self.keys[at].float(), at - at[:, -1:], words, places)
 
     def _ends_with(self, frames: int) -> np.ndarray:
         """Indices of frames that have at least frames - 1 before them in their episode."""
@@ -173,12 +215,20 @@ class Library:
                 )
         return self._usable[frames]
 
-    def _prompt(self, frame: int, rng: np.random.Generator) -> list[int]:
+    def _prompt(self, frame: int, rng: np.random.Generator, *, whole: bool = False) -> list[int]:
         episode = self.episode[frame]
         chunk = self.captions[episode][(frame - self.starts[episode]) // CHUNK]
+        if whole:
+            return [word for _, words in chunk for word in words][:LONGEST]
         if rng.random() < 0.1:
             return []  # play without a prompt stays possible
         return [word for words in choose(chunk, rng) for word in words][:LONGEST]
+
+
+def _number(episode: Episode) -> int | None:
+    """The number that an episode was collected under, if it has one."""
+    number = episode.folder.name.partition("-")[0]
+    return int(number) if number.isdigit() else None
 
 
 def _around(view: int, first: int, start: int, far: int, rng: np.random.Generator) -> np.ndarray:
