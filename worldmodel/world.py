@@ -139,6 +139,22 @@ class World:
         self._read(latents, np.asarray(keys, np.uint8))
 
     @torch.no_grad()
+    def begin(self, prompts: Sequence[str], seed: int = 0) -> None:
+        """Begin a game for each prompt from nothing but its words: what came before is noise, and known to be."""
+        noise = torch.randn(
+            len(prompts),
+            2,
+            self.tokens,
+            self.denoiser.channels,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        self.memory.reset()
+        self._noise.manual_seed(seed)
+        self.batch = len(prompts)
+        self.say(prompts)
+        self._read(noise.to(self.device), np.zeros((self.batch, 2, len(KEYS)), np.uint8), level=1.0)
+
+    @torch.no_grad()
     def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> int:
         """Remember in another way from here on: the last frames are read again. Returns how many."""
         latents, keys, _ = self._lately()
@@ -147,18 +163,19 @@ class World:
         self._read(latents, keys)
         return latents.shape[1]
 
-    def _read(self, latents: Tensor, keys: np.ndarray) -> None:
-        """Begin the memory with clean frames [b, f, n, c] and their keys [b, f, 9]."""
+    def _read(self, latents: Tensor, keys: np.ndarray, level: float = 0.0) -> None:
+        """Begin the memory with frames [b, f, n, c] and their keys [b, f, 9], clean but for `begin`."""
         places = self._reckon(latents, keys)
         frames = [
             Frame(latents[:, i : i + 1], keys[:, i : i + 1], places[:, i : i + 1])
             for i in range(latents.shape[1])
         ]
         for i, (latent, held, place) in enumerate(frames[:-1]):
-            self._run(latent, self._tell([0.0], held, place, i))
+            self._run(latent, self._tell([level], held, place, i))
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
         self._frames = deque(frames, maxlen=REREAD)
+        self._level = level or self.context_level  # of the last frame
         self.frame_index = len(frames)
 
     def _lately(self) -> tuple[Tensor, np.ndarray, Tensor]:
@@ -209,6 +226,7 @@ class World:
             place = self._go(now)
             clean = self._dream(now, place)
         self._frames.append(Frame(clean, now, place))
+        self._level = self.context_level
         self.frame_index += 1
         return clean[:, 0]
 
@@ -217,7 +235,7 @@ class World:
         first, *others = self.levels
         last, held, there = self._frames[-1]
         both, places = np.concatenate([held, keys], 1), torch.cat([there, place], 1)
-        told = [self._tell([self.context_level, first], both, places, self.frame_index - 1)]
+        told = [self._tell([self._level, first], both, places, self.frame_index - 1)]
         told += [self._tell([level], keys, place, self.frame_index, committed=1) for level in others]
         noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
         imagine = self._graphs or self._imagine
@@ -257,6 +275,7 @@ class World:
             "memory": self.memory.state_dict(),
             "noise": self._noise.get_state(),
             "frame_index": self.frame_index,
+            "level": self._level,
             "batch": self.batch,
             "prompts": list(self.prompts),
             "latents": latents,
@@ -268,7 +287,7 @@ class World:
         """Go on from a saved moment, to the bit on the same machine."""
         self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
         self._noise.set_state(state["noise"].cpu())
-        self.frame_index, self.batch = state["frame_index"], state["batch"]
+        self.frame_index, self._level, self.batch = state["frame_index"], state["level"], state["batch"]
         keys = [held.cpu().numpy() for held in state["keys"].split(1, 1)]
         frames = zip(state["latents"].split(1, 1), keys, state["places"].split(1, 1), strict=True)
         self._frames = deque((Frame(*frame) for frame in frames), maxlen=REREAD)

@@ -22,7 +22,7 @@ PROMPT = "a red room"
 
 
 @torch.no_grad()
-def in_training(network, latents, keys, dreamt, levels, *, start=0):
+def in_training(network, latents, keys, dreamt, levels, *, start=0, told=None):
     """Velocities [b, noisy, n, c] of noisy frames, in one pass over the whole clip."""
     b, f = keys.shape[:2]
     streams = TwoStream(tiny.TOKENS, f, dreamt.shape[1], torch.device("cpu"))
@@ -31,7 +31,7 @@ def in_training(network, latents, keys, dreamt, levels, *, start=0):
     clean = torch.zeros(b, f)
     return streams(
         network,
-        (latents, clean),
+        (latents, clean if told is None else told),
         (dreamt, levels),
         keys,
         times,
@@ -124,6 +124,39 @@ def test_a_long_opening_is_remembered_frame_by_frame(memory):
     one_by_one.frame_index = 12
     for held in clip(3, seed=9)[1].unbind(1):
         assert_close(at_once.step(held), one_by_one.step(held), **CLOSE)
+
+
+# ---- a game from words
+
+
+def test_a_game_begins_from_its_words_alone():
+    """What training calls a clip without a history: noise at level 1."""
+    network = denoiser()
+    game = world("dense", network)
+    game.begin([PROMPT, PROMPT], seed=3)
+    held = torch.ones(2, 9)
+    dreamt = game.step(held)
+    before = torch.randn(2, 2, tiny.TOKENS, tiny.CHANNELS, generator=torch.Generator().manual_seed(3))
+    (x,) = noise(1, seed=3)
+    keys = torch.cat([torch.zeros(2, 2, 9), held[:, None]], 1)
+    clip = torch.cat([before, torch.zeros_like(x)[:, None]], 1)
+    velocity = in_training(network, clip, keys, x[:, None], torch.ones(2, 1), told=torch.ones(2, 3))
+    assert_close(dreamt, x - velocity[:, 0], **CLOSE)
+    second = game.step(held)
+    clip = torch.cat([before, dreamt[:, None], torch.zeros_like(x)[:, None]], 1)
+    told = torch.tensor([[1.0, 1.0, 0.0, 0.0]] * 2)
+    x = noise(2, seed=3)[1]
+    keys = torch.cat([keys, held[:, None]], 1)
+    velocity = in_training(network, clip, keys, x[:, None], torch.ones(2, 1), told=told)
+    assert_close(second, x - velocity[:, 0], **CLOSE)
+
+
+def test_a_game_saved_before_its_first_frame_goes_on():
+    first, second = world(), world()
+    first.begin([PROMPT], seed=3)
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        assert torch.equal(first.step(np.ones(9)), second.step(np.ones(9)))
 
 
 # ---- a game depends on its past

@@ -5,7 +5,7 @@ the eyes than the game they were taught on.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -101,13 +101,6 @@ def wishes(count: int, seed: int = 0) -> list[str]:
         [str(x) for x in rng.choice(list(LOOKS[kind].values()), count)] for kind in ("wall", "floor")
     )
     return [f"a large room with {wall} and a {floor}" for wall, floor in zip(walls, floors, strict=True)]
-
-
-def from_text(world: World, prompts: Sequence[str], seed: int = 0) -> None:
-    """Begin one game a prompt, from noise: nothing but the text says what there is."""
-    size = (len(prompts), 1, world.tokens, world.denoiser.channels)
-    noise = torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(world.device)
-    world.reset_latents(noise, np.zeros((len(prompts), 1, len(KEYS)), np.uint8), prompts, seed)
 
 
 def played(world: World, keys: np.ndarray) -> np.ndarray:

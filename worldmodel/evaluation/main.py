@@ -251,7 +251,7 @@ class Evaluation:
         asked = judged.wishes(2 * games, seed)
         for name, prompts in (("from noise", asked[:games]), ("after a swap", asked[games:])):
             if name == "from noise":
-                judged.from_text(world, prompts, seed)
+                world.begin(prompts, seed)
             else:
                 world.say(prompts)
             dreamt = judged.played(world, keys)[:, frames // 2 :]
