@@ -140,14 +140,9 @@ class World:
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[str], seed: int = 0) -> None:
-        """Begin a game for each prompt from nothing but its words: what came before is noise, and known to be."""
-        noise = torch.randn(
-            len(prompts),
-            2,
-            self.tokens,
-            self.denoiser.channels,
-            generator=torch.Generator().manual_seed(seed),
-        )
+        """Begin a game for each prompt from its words alone: what came before is noise, and known to be."""
+        shape = (len(prompts), 2, self.tokens, self.denoiser.channels)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
         self.memory.reset()
         self._noise.manual_seed(seed)
         self.batch = len(prompts)

@@ -35,7 +35,7 @@ ADDED = (
     "odometer.",
 )  # parts that add nothing at first, so a network without them may go on with them
 STAGES = ("autoencoder", "flow", "adversarial", "eyes")
-FEW_STEPS = {"1": [1.0], "2": [1.0, 0.6], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
+FEW_STEPS = {"1": [1.0], "2": [1.0, 0.8], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
 
 @dataclass(frozen=True)
