@@ -6,6 +6,8 @@ from frames import MAKERS, Frame, film, normal, play
 from torch.testing import assert_close
 
 from fastar.attention import attend, attend_reference
+from fastar.kernels import flashinfer
+from fastar.kernels.flash import BlockLists, attention_reference, flash
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -47,3 +49,48 @@ def test_fused_attention_can_be_learnt_through():
     attend_reference(*exact, bias.double().cpu()).square().sum().backward()
     for a, b in zip(found, exact, strict=True):
         assert_close(a, b.grad, rtol=0.05, atol=0.05)
+
+
+def striped(heads: int, tiles: int, block: int) -> BlockLists:
+    """Every tile of queries reads two blocks of keys: the next one and the one but two further."""
+    index = (torch.arange(tiles)[:, None] + torch.tensor([1, 3])).remainder(tiles).int().sort(1).values
+    count = torch.full((1, heads, tiles), 2, dtype=torch.int32)
+    return BlockLists(count.cuda(), index.expand(1, heads, -1, -1).contiguous().cuda(), block, block)
+
+
+@pytest.mark.parametrize("block", [64, 128])
+def test_flex_attention_agrees_with_ours(block):
+    """A second implementation of a bias per key and of block lists."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, v = normal(3, 1, 2, 6 * block, 64).to("cuda", torch.bfloat16)
+    bias = normal(1, 6 * block, seed=2).to("cuda", torch.float32)
+    blocks = striped(2, 6, block)
+    reads, size = blocks.mask(6 * block, 6 * block)[0, 0], (None, None, 6 * block, 6 * block)
+    mask = create_block_mask(lambda b, h, i, j: reads[i, j], *size, device="cuda", BLOCK_SIZE=block)
+
+    def biased(score, b, h, i, j):
+        return score + bias[b, j]
+
+    flex = torch.compile(flex_attention)(q, k, v, score_mod=biased, block_mask=mask)
+    assert_close(flash(q, k, v, bias, blocks)[0], flex, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.skipif(not flashinfer.INSTALLED, reason="needs FlashInfer: pip install flashinfer-python==0.6.6")
+def test_flashinfer_agrees_with_the_definition():
+    q = normal(2, 3, 300, 128).to("cuda", torch.bfloat16)
+    k, v = normal(2, 2, 3, 1000, 128, seed=1).to("cuda", torch.bfloat16)
+    o, lse = flashinfer.dense(q, k, v)
+    exact = attention_reference(q.double(), k.double(), v.double())
+    assert_close(o.double(), exact[0], rtol=0.02, atol=0.02)
+    assert_close(lse.double(), exact[1], rtol=0.02, atol=0.02)
+
+
+@pytest.mark.skipif(not flashinfer.INSTALLED, reason="needs FlashInfer: pip install flashinfer-python==0.6.6")
+def test_flashinfer_agrees_with_ours_in_blocks():
+    q, k, v = normal(3, 1, 3, 768, 128).to("cuda", torch.bfloat16)
+    blocks = striped(3, 6, 128)
+    o, lse = flashinfer.Blocks(blocks, 768, 768, 3, 128, q.dtype)(q, k, v)
+    ours, ours_lse = flash(q, k, v, None, blocks)
+    assert_close(o, ours, rtol=0.02, atol=0.02)
+    assert_close(lse, ours_lse, rtol=0.02, atol=0.02)
