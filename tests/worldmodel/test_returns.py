@@ -1,5 +1,7 @@
 """Coming back: which returns are tried, and what a dream of them is held against."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +80,25 @@ def test_recalling_the_pixels_is_perfect_where_the_frame_repeats(tmp_path):
     assert rows["earlier view"]["latent"] == pytest.approx(0, abs=1e-6)
     assert rows["autoencoder"]["latent"] == 0 and rows["autoencoder"]["psnr"] < 100
     assert rows["random view"]["latent"] > 0.01
+
+
+class Averaging(torch.nn.Module):
+    """Eyes that see the mean colour of every column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, pictures):
+        return SimpleNamespace(features=pictures.mean(2).mT)
+
+
+def test_with_eyes_places_are_told_apart_too(tmp_path):
+    game = world()
+    found = measure(game, MEMORIES, clips(game, tmp_path), eyes=Averaging())
+    rows = {row["memory"]: row for row in found if row["frames"] != "return"}
+    assert rows["earlier view"]["features"] == 0 < rows["random view"]["features"]
+    assert all("features" in row for row in rows.values())
 
 
 def test_every_memory_dreams_from_the_same_noise(tmp_path):

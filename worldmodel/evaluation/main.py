@@ -16,7 +16,7 @@ from ..actions import action
 from ..checkpoint import load_weights
 from ..doom.captions import VOCABULARY
 from ..episodes import episodes
-from ..eyes import load_eyes
+from ..eyes import Eyes, load_eyes
 from ..load import load_world, method_of
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
@@ -184,6 +184,7 @@ class Evaluation:
         away: int,
         hidden: float,
         batch: int,
+        eyes: str | None,
     ) -> None:
         """Dreams of what was seen long ago; the first memory is the one to beat."""
         world, found = self.world("dense", steps), list(episodes(self.data))
@@ -192,14 +193,15 @@ class Evaluation:
         worlds = len({event.game for event in chosen})
         self.add("return events", {"wanted": games, "found": len(chosen), "episodes": worlds})
         clips = [returns.clip_of(world, found[event.game], event, **length) for event in chosen]
-        for row in returns.measure(world, self.recalling(memories), clips, dreamt=dreamt, batch=batch):
+        how: Any = {"dreamt": dreamt, "batch": batch, "eyes": self.eyes(eyes) if eyes else None}
+        for row in returns.measure(world, self.recalling(memories), clips, **how):
             self.add("returns", row)
 
     def judged(
         self, eyes: str, memories: list[str], steps: list[int], games: int, spans: list[list[int]], start: int
     ) -> None:
         """How well keys are obeyed, and how far features are from the game's; first of the game itself."""
-        judge = load_eyes(Path(eyes)).to(self.how["device"])
+        judge = self.eyes(eyes)
         clips = held_out(self.data, games, 16 + max(stop for _, stop in spans), start=start)
         real, keys = clips.frames[:, 16:], clips.keys[:, 16:]
         half = games // 2  # against the other half of the games, also where one half is dreamt
@@ -245,7 +247,7 @@ class Evaluation:
 
     def prompts(self, eyes: str, memory: str, steps: int, games: int, frames: int, seed: int) -> None:
         """Worlds from noise by text alone, then by another text: do they show what was asked for?"""
-        judge, world = load_eyes(Path(eyes)).to(self.how["device"]), self.world(memory, steps)
+        judge, world = self.eyes(eyes), self.world(memory, steps)
         walk, turn = action(["forward"]), action(["forward", "turn_left"])
         keys = np.stack([turn if i % 40 < 20 else walk for i in range(frames)])
         asked = judged.wishes(2 * games, seed)
@@ -268,6 +270,9 @@ class Evaluation:
             whole = {k: x for k, x in self.memories["tempcache"]["cache"].items() if k in ("sink", "recent")}
             makers["tempcache, far off"] = lambda layers, rope: WindowSink(layers, rope, **whole)
         return makers
+
+    def eyes(self, folder: str) -> Eyes:
+        return load_eyes(Path(folder)).to(self.how["device"])
 
     def maker(self, memory: str) -> MakeMemory:
         return method_of(self.weights, self.memories[memory]).cache

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from ..episodes import Episode
+from ..eyes import Eyes
 from ..training.latents import RETURN_AFTER
 from ..world import MakeMemory, World
 from .clips import encoded
+from .judged import features
 from .means import mean_and_error
 from .quality import psnr, ssim
 from .views import misfit, remembered, returns, track
@@ -132,15 +134,23 @@ Scores = dict[str, np.ndarray]
 """By name, a number for each clip and scored frame [k, LAST]."""
 
 
-def scores(clips: Sequence[Clip], shown: Shown) -> Scores:
-    """PSNR (dB) and SSIM to the engine's frames, and mean square error of the latents."""
+def scores(clips: Sequence[Clip], shown: Shown, eyes: Eyes | None = None) -> Scores:
+    """PSNR (dB) and SSIM to the engine's frames, and mean square error of the latents.
+
+    With eyes also the mean square distance of what they make of both: pixels that are a little aside count
+    as wrong, and the place may be right.
+    """
     pictures, latents = shown
     real, truth = (
         np.stack([clip.real for clip in clips]),
         torch.stack([clip.latents[-LAST:] for clip in clips]),
     )
     error = (latents - truth).square().mean((2, 3)).cpu().numpy()
-    return {"psnr": psnr(pictures, real), "ssim": ssim(pictures, real), "latent": error}
+    found = {"psnr": psnr(pictures, real), "ssim": ssim(pictures, real), "latent": error}
+    if eyes is not None:
+        apart = features(eyes, pictures) - features(eyes, real)
+        found["features"] = np.square(apart).mean((-1, -2))
+    return found
 
 
 def measure(
@@ -151,16 +161,17 @@ def measure(
     dreamt: int = 8,
     batch: int = 2,
     seed: int = 0,
+    eyes: Eyes | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Rows for the references and every memory, and for what each differs by from the first, pair by pair."""
     games = np.array([clip.game for clip in clips])
     for name in clips[0].references if clips else ():
         pictures, latents = zip(*(clip.references[name] for clip in clips), strict=True)
-        yield from rows(name, scores(clips, (np.stack(pictures), torch.stack(latents))), games)
+        yield from rows(name, scores(clips, (np.stack(pictures), torch.stack(latents)), eyes), games)
     first: tuple[str, Scores] | None = None
     for name, make in memories.items() if clips else ():
         world.use(make)
-        score = scores(clips, dreams(world, clips, dreamt=dreamt, batch=batch, seed=seed))
+        score = scores(clips, dreams(world, clips, dreamt=dreamt, batch=batch, seed=seed), eyes)
         yield from rows(name, score, games)
         if first is None:
             first = name, score
