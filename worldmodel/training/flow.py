@@ -25,7 +25,9 @@ from .latents import Batch, Library
 from .loop import Average, Run, adamw, muon, rank, rate, update
 from .twostream import TwoStream, compile_network
 
-WANDER = 2.0  # map units: the error of an odometer after a frame; it grows with the root of their number
+# Map units by which an odometer errs: by chance, growing with the root of the number of frames, and one way.
+# Together the median is 15 after 16 frames, 107 after 256; measured on held-out games: 16 and 99.
+WANDER, STRAY = 3.0, 0.3
 
 
 def train_flow(
@@ -122,7 +124,8 @@ def wander(clip: Batch) -> Tensor:
     places, gaps = clip.places, clip.times.diff(dim=1).flip(1).float()
     b, f = clip.times.shape
     error = WANDER * gaps.sqrt()[..., None] * torch.randn(b, f - 1, 2, device=places.device)
-    at = places[..., :2] + F.pad(error.cumsum(1), (0, 0, 1, 0)).flip(1)  # none at the last frame
+    stray = STRAY * torch.randn(b, 1, 2, device=places.device) * clip.times[..., None]
+    at = places[..., :2] + F.pad(error.cumsum(1), (0, 0, 1, 0)).flip(1) + stray  # none at the last frame
     north = 2 * torch.pi * torch.rand(b, 1, device=places.device)
     cos, sin = north.cos(), north.sin()
     x, y = at.unbind(-1)
