@@ -22,7 +22,7 @@ from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import WHOLE_PROMPT, Denoiser
 from .diffusion import clean_of, noised
 from .graphs import Graphs
-from .odometer import AXES, onward, reckoned
+from .odometer import AXES, KNOWN, Moment, onward, reckoned
 from .vocabulary import Vocabulary
 
 REREAD = 48  # frames that another memory is begun with
@@ -62,7 +62,7 @@ class Told(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A clean frame [b, 1, n, c], the keys [b, 1, 9] that led to it, and where it was seen from [b, 1, 4]."""
+    """A clean frame [b, 1, n, c], the keys [b, 1, 9] that led to it, and where it was seen from [b, 1, 6]."""
 
     latent: Tensor
     keys: np.ndarray
@@ -174,7 +174,7 @@ class World:
         self.frame_index = len(frames)
 
     def _lately(self) -> tuple[Tensor, np.ndarray, Tensor]:
-        """The last clean frames [b, f, n, c], their keys [b, f, 9] and places [b, f, 4]."""
+        """The last clean frames [b, f, n, c], their keys [b, f, 9] and places [b, f, 6]."""
         latents, keys, places = zip(*self._frames, strict=True)
         return torch.cat(latents, 1), np.concatenate(keys, 1), torch.cat(places, 1)
 
@@ -184,20 +184,20 @@ class World:
         return torch.cat([frame.place for frame in self._frames], 1)[..., :AXES]
 
     def _reckon(self, latents: Tensor, keys: np.ndarray) -> Tensor:
-        """Places [b, f, 4] of consecutive frames; all the same to a network that does not ask."""
+        """Places [b, f, 6] of consecutive frames; all the same to a network that does not ask."""
         if self.denoiser.odometer is None:
-            return torch.zeros(*latents.shape[:2], AXES + 1, device=self.device)
+            return torch.zeros(*latents.shape[:2], KNOWN, device=self.device)
         return reckoned(self.denoiser.odometer, latents, torch.from_numpy(keys).to(self.device))
 
     def _go(self, keys: np.ndarray) -> Tensor:
-        """Where the keys [b, 1, 9] lead to [b, 1, 4], and where the last frame was, now that it is seen."""
+        """Where the keys [b, 1, 9] lead to [b, 1, 6], and where the last frame was, now that it is seen."""
         before, last = self._frames[-2 if len(self._frames) > 1 else -1], self._frames[-1]
         if self.denoiser.odometer is None:
             return last.place
-        frames = torch.cat([before.latent, last.latent], 1)
-        held = torch.from_numpy(np.concatenate([last.keys, keys], 1)).to(self.device)
-        places = torch.cat([before.place, last.place], 1)
-        seen, place = onward(self.denoiser.odometer, frames, held, places)
+        both = torch.from_numpy(np.concatenate([before.keys, last.keys, keys], 1)).to(self.device)
+        frames, places = (torch.cat(x, 1) for x in ((before.latent, last.latent), (before.place, last.place)))
+        moment = Moment(frames, both[:, :2], places)
+        seen, place = onward(self.denoiser.odometer, moment, both[:, 2])
         if before is not last:
             self._frames[-1] = last._replace(place=seen[:, None])
         return place[:, None]

@@ -11,7 +11,22 @@ from torch.testing import assert_close
 from worldmodel.actions import KEYS, action
 from worldmodel.denoiser import Denoiser
 from worldmodel.episodes import Episode
-from worldmodel.odometer import COARSEST, Odometer, compass, odometry_loss, onward, phases, reckoned, turned
+from worldmodel.odometer import (
+    COARSEST,
+    FRICTION,
+    KNOWN,
+    Moment,
+    Odometer,
+    compass,
+    odometry_loss,
+    onward,
+    phases,
+    reckoned,
+    seen_from,
+    thrust,
+    turned,
+    turned_by,
+)
 from worldmodel.openings import load_opening
 from worldmodel.training.flow import wander
 from worldmodel.training.latents import Batch, stood
@@ -46,7 +61,7 @@ def test_the_heading_is_the_engines(folder):
     """To the last of the frames of a real game, from all keys since it began."""
     angles = np.deg2rad([step["pose"][3] for step in Episode(folder).steps])
     keys = torch.from_numpy(load_opening(folder).prefix)
-    place, headings = torch.zeros(1, 4, dtype=torch.float64), []
+    place, headings = torch.zeros(1, KNOWN, dtype=torch.float64), []
     for held in keys:
         place = turned(place, held[None])
         headings.append(float(place[0, 2]))
@@ -55,7 +70,7 @@ def test_the_heading_is_the_engines(folder):
 
 
 def test_a_turn_begins_slowly():
-    place, headings = torch.zeros(1, 4), [0.0]
+    place, headings = torch.zeros(1, KNOWN), [0.0]
     for _ in range(5):
         place = turned(place, torch.from_numpy(action(["turn_left", "run"]))[None])
         headings.append(float(place[0, 2].rad2deg()))
@@ -64,62 +79,105 @@ def test_a_turn_begins_slowly():
 
 
 def test_ahead_is_where_the_heading_points():
-    ahead, right = compass(torch.tensor([0.0, 0.0, torch.pi / 2]))
+    ahead, right = compass(torch.tensor(torch.pi / 2))
     assert_close(ahead, torch.tensor([0.0, 1.0]), **CLOSE)
     assert_close(right, torch.tensor([1.0, 0.0]), **CLOSE)
+    assert_close(
+        seen_from(torch.tensor(torch.pi / 2), torch.tensor([3.0, 5.0])), torch.tensor([5.0, 3.0]), **CLOSE
+    )
 
 
-def test_true_steps_lead_where_the_player_went():
-    """The steps that the loss asks for, walked one after another, end where the player stands."""
-    random = torch.Generator().manual_seed(0)
-    places = torch.rand(3, 6, 3, generator=random) * torch.tensor([40.0, 40.0, 6.0])
-    latents, keys = clip(6, batch=3)
-
-    class Knows(torch.nn.Module):
-        def forward(self, frames, held):
-            here, there = places[:, :-1], places[:, 1:]
-            ahead, right = compass(there)
-            went = there[..., :2] - here[..., :2]
-            steps = torch.stack([(went * ahead).sum(-1), (went * right).sum(-1)], -1)
-            return steps.flatten(0, 1)[:, None].expand(-1, 2, -1)
-
-    spin = places[..., 2].diff(dim=1)
-    walked = torch.zeros(3, 2)
-    for i in range(5):
-        step = Knows()(None, None).unflatten(0, (3, 5))[:, i, 0]
-        ahead, right = compass(places[:, i + 1])
-        walked = walked + step[:, :1] * ahead + step[:, 1:] * right
-    assert_close(walked, places[:, -1, :2] - places[:, 0, :2], **CLOSE)
-    assert spin.abs().max() > 0
+def test_a_step_is_told_by_another_heading():
+    """Ahead, after a turn to the left, is to the left of what was ahead."""
+    step, before = torch.tensor([2.0, 1.0]), torch.tensor(0.3)
+    turn = torch.tensor(torch.pi / 2)
+    assert_close(turned_by(step, turn), torch.tensor([1.0, -2.0]), **CLOSE)
+    in_the_world = sum(x * way for x, way in zip(step, compass(before + turn), strict=True))
+    assert_close(seen_from(before, in_the_world), turned_by(step, turn), **CLOSE)
 
 
-def test_the_loss_is_of_both_steps():
-    """It moves when the player is elsewhere in any of three frames in a row, and not with where north is."""
-    latents, keys = clip(3)
-    places = torch.rand(2, 3, 3) * 20
-    loss = odometry_loss(odometer(), latents, keys, places)
-    for frame in range(3):
-        other = places.clone()
-        other[:, frame, 0] += 5
-        assert (odometry_loss(odometer(), latents, keys, other) - loss).abs() > 1e-4
-    batch = Batch(latents, keys, torch.arange(-2, 1).expand(2, 3), torch.zeros(2, 1), places)
+def untaught() -> Odometer:
+    return Odometer(CHANNELS, GRID, len(KEYS), hidden=8)
+
+
+HELD = (["forward"], ["back", "run"], ["forward", "turn_left"], ["strafe_left", "turn_right"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("held", HELD)
+def test_untaught_it_knows_thrust_and_friction(held):
+    """In the open the game's physics say where the player goes: from rest, a step is a geometric series."""
+    keys = torch.from_numpy(action(held))[None, None].expand(1, 12, -1)
+    places = reckoned(untaught(), torch.zeros(1, 12, TOKENS, CHANNELS), keys)
+    velocity, at, heading = torch.zeros(2), torch.zeros(2), 0.0
+    for i in range(1, 12):
+        heading = float(places[0, i, 2])
+        ahead, right = compass(torch.tensor(heading))
+        push = thrust(keys[0, i])
+        velocity = FRICTION * velocity + push[0] * ahead + push[1] * right
+        at = at + velocity
+        assert_close(places[0, i, :2], at.remainder(COARSEST), rtol=0, atol=1e-2)
+        assert_close(places[0, i, 4:], velocity, **CLOSE)
+
+
+@torch.no_grad()
+def walked(frames: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Places and keys of someone in the open, as an untaught odometer has it."""
+    _, keys = clip(frames)
+    return reckoned(untaught(), torch.zeros(2, frames, TOKENS, CHANNELS), keys), keys
+
+
+def test_who_walks_in_the_open_teaches_it_nothing():
+    places, keys = walked(8)
+    places[..., :2] = places[..., 4:].cumsum(1)  # not wrapped
+    latents = torch.zeros(2, 8, TOKENS, CHANNELS)
+    assert odometry_loss(untaught(), latents, keys, places[..., :3], doubt=0.0) < 1e-4
+    places[:, 5:, 0] += 3
+    assert odometry_loss(untaught(), latents, keys, places[..., :3], doubt=0.0) > 0.05
+
+
+def test_the_loss_does_not_know_north():
+    latents, keys = clip(6)
+    places = torch.rand(2, 6, 3) * 20
+    times = torch.arange(-5, 1).expand(2, 6)
+    batch = Batch(latents, keys, times, torch.zeros(2, 1), places)
     around = wander(batch)
     assert_close(around[..., 2].diff(dim=1), places[..., 2].diff(dim=1), **CLOSE)
     assert_close(around[:, -1, :2].norm(dim=-1), places[:, -1, :2].norm(dim=-1), **CLOSE)
+    turn = torch.tensor(0.7)
+    cos, sin = turn.cos(), turn.sin()
+    x, y, heading = places.unbind(-1)
+    other = torch.stack([x * cos - y * sin, x * sin + y * cos, heading + turn], -1)
+    losses = [odometry_loss(odometer(), latents, keys, p, doubt=0.0) for p in (places, other)]
+    assert_close(*losses, **CLOSE)
 
 
-def test_a_frame_that_is_seen_is_placed_as_if_it_had_begun_the_game():
-    """`onward` one frame after another and `reckoned` over all of them agree."""
-    latents, keys = clip(6)
-    teller = odometer()
-    whole = reckoned(teller, latents, keys)
-    places = whole[:, :2]
-    for i in range(1, 5):
-        two = slice(i - 1, i + 1)
-        held = torch.stack([keys[:, i], keys[:, i]], 1)  # what comes is not known to `reckoned`
-        seen, _ = onward(teller, latents[:, two], held, torch.stack([whole[:, i - 1], places[:, -1]], 1))
-        assert_close(seen, whole[:, i], **CLOSE)
-        places = torch.cat([places, whole[:, i + 1 : i + 2]], 1)
+def test_what_it_is_taught_to_say_is_where_the_player_went():
+    """A teacher who knows both steps: walking as it says leads where the player stands and will stand."""
+    latents, keys = clip(7)
+    _, keys = walked(7)
+    headings = reckoned(untaught(), latents, keys)[..., 2]
+    true = torch.cat([30 * torch.rand(2, 7, 2), headings[..., None]], -1)
+
+    class Knows(torch.nn.Module):
+        at = 1
+
+        def forward(self, frames, held, before, turn):
+            here = true[:, self.at, 2]
+            first = seen_from(here, true[:, self.at, :2] - true[:, self.at - 1, :2])
+            second = seen_from(here, true[:, min(6, self.at + 1), :2] - true[:, self.at, :2])
+            return torch.stack([first, second], 1)
+
+    teller = Knows()
+    places = [torch.cat([true[:, 0], torch.zeros(2, 3)], 1), torch.zeros(2, KNOWN)]
+    places[1] = turned(places[0], keys[:, 1])
+    for i in range(1, 6):
+        teller.at = i
+        moment = Moment(latents[:, i - 1 : i + 1], keys[:, i - 1 : i + 1], torch.stack(places[-2:], 1))
+        seen, coming = onward(teller, moment, keys[:, i + 1])
+        assert_close(seen[:, :2], true[:, i, :2].remainder(COARSEST), rtol=0, atol=1e-3)
+        assert_close(coming[:, :2], true[:, i + 1, :2].remainder(COARSEST), rtol=0, atol=1e-3)
+        places = [*places[:-1], seen, coming]
 
 
 def test_places_come_round_together():
@@ -173,7 +231,7 @@ def test_where_it_is_matters():
     here, there = game(), game()
     for world in (here, there):
         world.reset_latents(latents[:, :6], keys[:, :6], "a red room", seed=3)
-    moved = there._frames[-1].place + torch.tensor([40.0, 0.0, 1.0, 0.0])
+    moved = there._frames[-1].place + torch.tensor([40.0, 0.0, 1.0, 0.0, 0.0, 0.0])
     there._frames[-1] = there._frames[-1]._replace(place=moved)
     assert not torch.allclose(here.step(keys[:, 6]), there.step(keys[:, 6]), atol=1e-3)
 

@@ -602,5 +602,5 @@ def test_training_without_episodes_says_how_to_get_some(tmp_path):
 
 
 def test_stages_nobody_knows_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="No such stage: polish. There are autoencoder, flow, adversarial"):
+    with pytest.raises(ValueError, match="No such stage: polish. There are autoencoder, odometer, flow, "):
         train(**config(tmp_path, tmp_path / "out", stages=["polish"]))

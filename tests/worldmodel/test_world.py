@@ -118,7 +118,7 @@ def test_a_long_opening_is_remembered_frame_by_frame(memory):
     at_once.reset_latents(latents, keys, PROMPT, seed=3)
     one_by_one.reset_latents(latents[:, :2], keys[:, :2], PROMPT, seed=3)
     for i in range(1, 11):
-        two, places = slice(i, i + 2), torch.zeros(2, 2, 4)
+        two, places = slice(i, i + 2), torch.zeros(2, 2, 6)
         one_by_one._run(latents[:, two], one_by_one._tell([0.0, 0.0], keys[:, two].numpy(), places, i))
     one_by_one._frames.append(Frame(latents[:, -1:], keys[:, -1:].numpy(), places[:, -1:]))
     one_by_one.frame_index = 12

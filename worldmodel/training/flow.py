@@ -20,7 +20,6 @@ from torch import Tensor
 from ..autoencoder import Autoencoder
 from ..denoiser import Denoiser
 from ..diffusion import context_levels, noised, training_levels
-from ..odometer import odometry_loss
 from .latents import Batch, Library
 from .loop import Average, Run, adamw, muon, rank, rate, update
 from .twostream import TwoStream, compile_network
@@ -58,7 +57,7 @@ def train_flow(
     """
     device = library.latents.device
     if network.odometer is not None and library.places.isnan().any():
-        raise ValueError("An odometer learns from episodes with poses, but some of these have none.")
+        raise ValueError("Places are learnt from episodes with poses, but some of these have none.")
     run = Run(folder, "flow", minutes=minutes, steps=steps)
     average = Average(network, 0.999)
     how: Any = dict(betas=(0.9, 0.95), decay=0.02)
@@ -73,15 +72,13 @@ def train_flow(
 
     for progress in run.laps():
         clip = next(clips)
-        lived = degrade(clip, autoencoder, network.grid, degraded)
         with mixed:
+            lived = degrade(clip, autoencoder, network.grid, degraded)
             loss = flow_loss(network, streams, lived, clip, blank)
-            away = steps_loss(network, lived, clip, recent)
-            loss = loss + away
         norm = update(learn, loss, lr * rate(progress, run.step, warmup=warmup, hold=0.6))
         average.update(network)
         if run.step % log_every == 0:
-            run.log(loss=loss - away, odometry=away, gradient=norm)
+            run.log(loss=loss, gradient=norm)
         if run.step % save_every == save_every - 1:
             run.save(network=network, average=average, learn=learn)
     run.save(network=network, average=average, learn=learn)
@@ -109,14 +106,6 @@ def flow_loss(
         places=wander(clip),
     )
     return (velocity - (noise - truth)).square().mean()
-
-
-def steps_loss(network: Denoiser, lived: Tensor, clip: Batch, recent: int) -> Tensor:
-    """How wrong the odometer is about the recent frames; 0 for a network without one."""
-    if network.odometer is None:
-        return torch.zeros((), device=lived.device)
-    parts = (x[:, -recent:] for x in (lived, clip.keys, clip.places))
-    return odometry_loss(network.odometer, *parts)
 
 
 def wander(clip: Batch) -> Tensor:

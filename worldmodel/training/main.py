@@ -28,13 +28,14 @@ from .flow import train_flow
 from .latents import Library
 from .look import look
 from .loop import processes, rank, share
+from .odometer import train_odometer
 
 ADDED = (
     ".focus",
     "refiner.",
     "odometer.",
 )  # parts that add nothing at first, so a network without them may go on with them
-STAGES = ("autoencoder", "flow", "adversarial", "eyes")
+STAGES = ("autoencoder", "odometer", "flow", "adversarial", "eyes")
 FEW_STEPS = {"1": [1.0], "2": [1.0, 0.8], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
 
@@ -52,6 +53,7 @@ class Plan:
     processes: int | None
     denoiser: dict[str, Any]
     autoencoder: dict[str, Any]
+    odometer: dict[str, Any]
     flow: dict[str, Any]
     adversarial: dict[str, Any]
     eyes: dict[str, Any]
@@ -130,12 +132,15 @@ def _stages(plan: Plan, device: torch.device) -> None:
             found = look(Path(plan.held_out), picture, autoencoder, network, vocabulary, fewest)
             print(f"{picture}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
 
-    if not {"flow", "adversarial"} & set(plan.stages):
+    if not {"odometer", "flow", "adversarial"} & set(plan.stages):
         return export("weights", network, start.manifest["levels"] if start else FEW_STEPS)
     library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
     returns = (library.earlier >= 0).mean()
     print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} return", flush=True)
 
+    if "odometer" in plan.stages and not _done(folder, "odometer", network):
+        network = share(train_odometer(library, network, folder, **plan.odometer))
+        _finish(folder, "odometer", network)
     if "flow" in plan.stages and not _done(folder, "flow", network):
         result = train_flow(library, autoencoder, network, folder, **plan.flow)
         export("base", result, {"4": [1.0, 0.857, 0.667, 0.4]})
