@@ -138,9 +138,9 @@ def shipped(path: str) -> Path:
 class Parser(argparse.ArgumentParser):
     """Flags, a --config file and key=value words. One line says what is wrong and what was perhaps meant."""
 
-    def __init__(self, verb: str, description: str) -> None:
+    def __init__(self, verb: str, description: str, yaml: str | None = None) -> None:
         super().__init__(f"run.py {verb}", description=description, allow_abbrev=False)
-        yaml = f"configs/{verb}.yaml"
+        yaml = yaml or f"configs/{verb}.yaml"
         self.add_argument("settings", nargs="*", metavar="key=value", help=f"change any line of {yaml}")
         self.add_argument(
             "--config", type=Path, default=ROOT / yaml, metavar="FILE", help="take another file"

@@ -83,7 +83,7 @@ class Menu:
 
     ITEMS = (
         *("resume", "prompt", "reset", "next world", "save", "load"),
-        *("record", "memory", "compare", "player", "quit"),
+        *("record", "memory", "compare", "player", "diagnostics", "quit"),
     )
 
     def __init__(self) -> None:

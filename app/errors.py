@@ -9,6 +9,7 @@
 6    out of memory
 7    the disk, or the folder of recordings
 8    a replay that differs from its recording
+9    a package that is not installed; the line says how to
 130  Ctrl-C; the recording is closed and plays
 """
 
@@ -50,6 +51,10 @@ class DiskError(PlayError):
 
 class ReplayError(PlayError):
     code = 8
+
+
+class PackageError(PlayError):
+    code = 9
 
 
 class SaveError(PlayError):

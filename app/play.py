@@ -10,6 +10,7 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,9 @@ OpenWorld = Callable[[DictConfig, dict[str, Any], Callable[[str], None]], World]
 OpenScenes = Callable[[DictConfig], Mapping[str, Opening]]
 
 
-def parser() -> config.Parser:
-    flags = config.Parser("play", "Play a dream.")
+def parser(verb: str = "play", about: str = "Play a dream.") -> config.Parser:
+    """The flags of play, which other verbs that play take too."""
+    flags = config.Parser(verb, about, "configs/play.yaml")
     add = flags.add_argument
     add("--world", help="opening scene")
     add("--start", metavar="PICTURE", help="dream on from this picture")
@@ -67,9 +69,11 @@ def parser() -> config.Parser:
     return flags
 
 
-def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
+def settings(
+    argv: Sequence[str], words: config.Parser | None = None
+) -> tuple[DictConfig, argparse.Namespace]:
     """The configuration with flags and key=value words applied, and the flags."""
-    flags = parser().parse_intermixed_args(argv)
+    flags = (words or parser()).parse_intermixed_args(argv)
     cfg = config.load(flags.config, flags.settings)
     shipped = config.load(config.ROOT / "configs" / "play.yaml")
     if missing := ", ".join(str(name) for name in shipped if name not in cfg):
@@ -168,16 +172,24 @@ def find_stage(
     return Console(name, player, cfg.frames, farewell=HOW_TO_SEE if problem else "")
 
 
-def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
+def no_display() -> str:
+    """Why there can be no window; empty if nothing is known against it."""
     by_itself = sys.platform in ("win32", "darwin") or "SDL_VIDEODRIVER" in os.environ
-    if not by_itself and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise DisplayError("No display: neither DISPLAY nor WAYLAND_DISPLAY is set.")
+    if by_itself or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return ""
+    return "No display: neither DISPLAY nor WAYLAND_DISPLAY is set."
+
+
+def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
+    if problem := no_display():
+        raise DisplayError(problem)
     import pygame
 
+    from .doctor import diagnostics
     from .window import Window
 
     try:
-        return Window(cfg.scale, cfg.overlay, players)
+        return Window(cfg.scale, cfg.overlay, players, partial(diagnostics, cfg))
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error
 

@@ -31,6 +31,7 @@ NAMES = {
     "memory": "Another memory",
     "compare": "Compare memories",
     "player": "Let another play",
+    "diagnostics": "Copy diagnostics",
     "quit": "Quit",
 }
 

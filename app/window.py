@@ -1,8 +1,10 @@
 """The stage with a window: feeds the controls, keeps what is on screen up to date."""
 
+import queue
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pygame
 from worldmodel.actions import FPS
 from worldmodel.episodes import HEIGHT, WIDTH
 
+from .clipboard import copy
 from .controls import Controls
 from .dreamer import Dreamer, Hands
 from .frame import Frame
@@ -33,8 +36,14 @@ class Window:
     forgiving = True
     rewinds = True
 
-    def __init__(self, scale: int, overlay: int, others: Mapping[str, Player]) -> None:
-        """`others` may play in place of a person."""
+    def __init__(
+        self,
+        scale: int,
+        overlay: int,
+        others: Mapping[str, Player],
+        diagnose: Callable[[str], str] = lambda speed: speed,
+    ) -> None:
+        """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say."""
         self._screen = Screen(scale, HEIGHT, WIDTH)
         self._hands = Hands()
         self.controller = Players(human=self._hands, **others)
@@ -48,6 +57,7 @@ class Window:
         self._news = True
         self._held_by_menu = False
         self._rss = ProcessMemory()
+        self._diagnose, self._diagnosed = diagnose, queue.SimpleQueue[str]()
 
     def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None:
         """The window opens before there is anything to show; this is what it will show."""
@@ -62,6 +72,8 @@ class Window:
             for each in self._gamepad.translate(event):
                 self._controls.feed(each)
             self._news = True
+        while not self._diagnosed.empty():
+            self._copy(self._diagnosed.get())
         self._hands.hold(*self._controls.keys())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
 
@@ -77,6 +89,9 @@ class Window:
                 self._screenshot()
             case "gif":
                 self._gif()
+            case "diagnostics":
+                self._examine()
+                return self._going_on()
             case "player":
                 now = self.controller.next()
                 self.tell("You play again" if now == "human" else f"The {now} plays; F6 takes the next")
@@ -159,8 +174,26 @@ class Window:
         write_beside(path, pictures, self._lately.fps, told)
 
     def _picture_path(self, frame: Frame, kind: str) -> Path:
-        name = f"{datetime.now():%Y%m%d-%H%M%S}_{frame.world}_{frame.index}.{kind}"
-        return self._recorder.root / name
+        return self._stamped(f"{frame.world}_{frame.index}.{kind}")
+
+    def _stamped(self, name: str) -> Path:
+        return self._recorder.root / f"{datetime.now():%Y%m%d-%H%M%S}_{name}"
+
+    def _examine(self) -> None:
+        """Ask what doctor would say. It takes a second, so play goes on meanwhile; the clipboard is here."""
+        fps, frame = self._meter.fps, self._view.frame
+        speed = f"{fps:.1f} frames a second at frame {frame.index}" if fps and frame else "not known yet"
+        self.tell("Looking around for a second")
+        work = threading.Thread(target=lambda: self._diagnosed.put(self._diagnose(speed)), daemon=True)
+        work.start()
+
+    def _copy(self, text: str) -> None:
+        try:
+            written = copy(text, self._stamped("diagnostics.txt"))
+        except OSError as error:
+            self.tell(str(disk_error(error, self._recorder.root)))
+        else:
+            self.tell(f"Diagnostics are in {written}" if written else "Diagnostics are on the clipboard")
 
     def _screenshot(self) -> None:
         """The dream alone, enlarged; in the folder of recordings."""
