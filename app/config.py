@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -103,7 +103,12 @@ def fits(now: Any, new: Any) -> bool:
 
 def kind(value: Any) -> str:
     """What a setting like this takes."""
-    kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+    kinds = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        ListConfig: "a list, such as [a, b]",
+    }
     return kinds.get(type(value), "a group of settings")
 
 

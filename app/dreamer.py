@@ -21,6 +21,7 @@ from worldmodel.openings import Opening
 
 from .errors import SaveError
 from .frame import Frame, World
+from .mouse import MouseLook
 from .past import Past
 from .race import Race, rivals_of
 
@@ -73,16 +74,19 @@ class Hands:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held, self._tapped = action(), action()
+        self._look = MouseLook()
 
-    def hold(self, held: np.ndarray, tapped: np.ndarray) -> None:
+    def hold(self, held: np.ndarray, tapped: np.ndarray, moved: float = 0) -> None:
+        """Also how many pixels the mouse has moved to the right, where it is used to look."""
         with self._lock:
             self._held, self._tapped = held, self._tapped | tapped
+            self._look.move(moved)
 
     def __call__(self, index: int) -> np.ndarray:
         """Key vector for the frame about to be dreamt."""
         with self._lock:
             keys, self._tapped = self._held | self._tapped, action()
-            return keys
+            return self._look(keys)
 
 
 class Dreamer(threading.Thread):
@@ -109,7 +113,7 @@ class Dreamer(threading.Thread):
         self.state = STARTING
         self.error: BaseException | None = None
         self.paused = False
-        self.notices: deque[str] = deque()  # lines worth showing once
+        self.notices: deque[str] = deque()  # lines worth showing once; <save> stands for the key that saves
         self.words: Sequence[str] = ()  # that a prompt may be made of, once there is a world
 
         self._open_world = open_world
@@ -294,7 +298,9 @@ class Dreamer(threading.Thread):
         elif rivals:
             self._tell("beginning again, side by side")
             self._begin(world, Race(world, rivals))
-            self.notices.append("The same keys, prompt and seed. X shows the difference, F3 ends it.")
+            self.notices.append(
+                "The same keys, prompt and seed. <difference> shows the difference, <compare> ends it."
+            )
         else:
             self.notices.append(f"There is no memory but {world.memory} to compare.")
 
@@ -311,7 +317,9 @@ class Dreamer(threading.Thread):
         read, self._ended = world.switch(name), None
         self._reread = world.prompt
         self.past.keep(world)  # dreaming again from an earlier moment would not come here
-        self.notices.append(f"Memory: {name}. It has read the last {read} frames again; F4 takes the next.")
+        self.notices.append(
+            f"Memory: {name}. It has read the last {read} frames again; <memory> takes the next."
+        )
 
     def _save(self, world: World) -> None:
         assert self._last is not None
@@ -323,7 +331,7 @@ class Dreamer(threading.Thread):
             self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
         else:
             self._marked = mark, Take(self._take, self._last, None, self._reread)
-            self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); F9 goes back to it.")
+            self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); <load> goes back to it.")
 
     def _load(self, world: World) -> None:
         try:
@@ -365,7 +373,7 @@ class Dreamer(threading.Thread):
         self.past.go_back(world, shown)
         self._arrive(world, shown)
         self.notices.append(
-            f"Take {self._take} begins at frame {shown.index:,}; B goes back to the other."
+            f"Take {self._take} begins at frame {shown.index:,}; <branch> goes back to the other."
             if branching
             else f"Back at frame {shown.index:,}: {last.index - shown.index:,} frames are undone."
         )
@@ -386,12 +394,12 @@ class Dreamer(threading.Thread):
         """Go to the end of the other take. There is no way back beyond it but to this one."""
         there, last = self._other, self._last
         if there is None or last is None:
-            self.notices.append("There is one take only. B while Backspace is held begins another.")
+            self.notices.append("There is one take only. <branch> while <rewind> is held begins another.")
             return
         self._other = Take(self._take, last, world.moment(), self._reread)
         world.restore(there.moment)
         self._go_on(world, there)
-        self.notices.append(f"Take {self._take} at frame {self._index:,}; B goes back to the other.")
+        self.notices.append(f"Take {self._take} at frame {self._index:,}; <branch> goes back to the other.")
 
     def _go_on(self, world: World, take: Take) -> None:
         """The world is now where a take was left."""
@@ -452,7 +460,7 @@ class Dreamer(threading.Thread):
 
         def granted(world: World) -> None:
             if self.race:
-                self.notices.append("Not while memories are compared; F3 ends that.")
+                self.notices.append("Not while memories are compared; <compare> ends that.")
             else:
                 wish(world)
 

@@ -26,6 +26,7 @@ from .dreamer import Dreamer
 from .errors import DisplayError, UsageError
 from .frame import Frame, World
 from .gif import LastSeconds
+from .keys import Keys
 from .meter import Meter
 from .past import Past
 from .players import Player
@@ -90,6 +91,7 @@ def settings(
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
     if cfg.rewind.every < 1:
         raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
+    Keys(cfg["keys"])
     return cfg, flags
 
 
@@ -189,7 +191,9 @@ def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
     from .window import Window
 
     try:
-        return Window(cfg.scale, cfg.overlay, players, partial(diagnostics, cfg))
+        return Window(
+            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse
+        )
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error
 

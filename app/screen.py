@@ -12,9 +12,10 @@ import pygame
 
 from worldmodel.actions import FPS, held
 
-from .controls import HELP, Menu
+from .controls import Menu
 from .dreamer import DREAMING, PAUSED, REMEMBERING, Rewound
 from .frame import Frame
+from .keys import Keys, shipped
 from .panes import Panes, headline
 from .pen import DIM, EMBER, GLASS, GLOW, NIGHT, PAPER, RED, Pen
 from .prompt import PromptLine
@@ -63,7 +64,8 @@ class View:
 class Screen(Pen):
     """A resizable window. Raises pygame.error where there is none to be had."""
 
-    def __init__(self, scale: int, height: int, width: int) -> None:
+    def __init__(self, scale: int, height: int, width: int, keys: Keys | None = None) -> None:
+        self._keys = keys or shipped()
         pygame.display.init()
         pygame.display.set_caption("FAST-AR Play")
         across, down = pygame.display.get_desktop_sizes()[0]
@@ -247,16 +249,18 @@ class Screen(Pen):
 
     def _help(self, view: View) -> None:
         """Two columns of keys."""
-        middle = (len(HELP) + 1) // 2
-        columns = [self._keys(HELP[:middle]), self._keys((*HELP[middle:], *[("", "")] * (len(HELP) % 2)))]
+        rows = self._keys.help()
+        rows += [("", "")] * (len(rows) % 2)
+        middle = len(rows) // 2
+        columns = [self._column(rows[:middle]), self._column(rows[middle:])]
         table = self.beside(columns, 2.0)
         heading = self.text(view.title, EMBER, 1.2, bold=True)
-        footing = self.text("F1 or H shows this again; a gamepad plays too", DIM)
+        footing = self.text(self._keys.spell("<help> shows this again; a gamepad plays too"), DIM)
         if table.get_width() > self.surface.get_width() - 2 * self.unit:
             return
         self._card([heading, None, table, None, footing], "center", self.surface.get_rect().center)
 
-    def _keys(self, lines) -> pygame.Surface:
+    def _column(self, lines: Sequence[tuple[str, str]]) -> pygame.Surface:
         keys = [self.text(key, PAPER, bold=True) for key, _ in lines]
         words = [self.text(word, DIM) for _, word in lines]
         left, line = max(key.get_width() for key in keys) + self.unit, round(1.45 * self.unit)
@@ -306,7 +310,7 @@ class Screen(Pen):
 
     def _paused(self) -> None:
         width, height = self.surface.get_size()
-        advice = self.text("P to go on, N for one frame", DIM)
+        advice = self.text(self._keys.spell("<pause> to go on, <step> for one frame"), DIM)
         row = self.beside([self.text("Paused", EMBER, 1.2, bold=True), advice])
         self._card([row], "center", (width // 2, height * 3 // 4))
 
@@ -324,7 +328,11 @@ class Screen(Pen):
         reach = (rewound.newest - rewound.oldest) / FPS
         going = state == REMEMBERING
         cost = f"{reach:.0f} s may be rewound; {megabytes(rewound.bytes)} keep them"
-        advice = "Remembering how it was\u2026" if going else "Let go to play on; B keeps both takes"
+        advice = (
+            "Remembering how it was\u2026"
+            if going
+            else self._keys.spell("Let go to play on; <branch> keeps both takes")
+        )
         rows = [
             self.beside(heading),
             self.bar(share, room),

@@ -19,6 +19,7 @@ from .dreamer import Dreamer, Hands
 from .frame import Frame
 from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
+from .keys import Keys, shipped
 from .meter import Meter, ProcessMemory
 from .players import Player, Players
 from .record import ENLARGED, Recorder, disk_error
@@ -42,12 +43,16 @@ class Window:
         overlay: int,
         others: Mapping[str, Player],
         diagnose: Callable[[str], str] = lambda speed: speed,
+        keys: Keys | None = None,
+        mouse: bool = False,
     ) -> None:
         """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say."""
-        self._screen = Screen(scale, HEIGHT, WIDTH)
+        self._keys = keys or shipped()
+        self._screen = Screen(scale, HEIGHT, WIDTH, self._keys)
         self._hands = Hands()
         self.controller = Players(human=self._hands, **others)
-        self._gamepad, self._controls = Gamepad(), Controls(self._screen.item_at)
+        self._gamepad = Gamepad()
+        self._controls = Controls(self._screen.item_at, self._keys, mouse)
         self._view = View(
             title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
         )
@@ -74,7 +79,9 @@ class Window:
             self._news = True
         while not self._diagnosed.empty():
             self._copy(self._diagnosed.get())
-        self._hands.hold(*self._controls.keys())
+        if self._controls.looking != pygame.mouse.get_relative_mode():
+            pygame.mouse.set_relative_mode(self._controls.looking)
+        self._hands.hold(*self._controls.keys(), self._controls.moved())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
 
     def _grant(self, wish: str) -> list[str]:
@@ -94,7 +101,7 @@ class Window:
                 return self._going_on()
             case "player":
                 now = self.controller.next()
-                self.tell("You play again" if now == "human" else f"The {now} plays; F6 takes the next")
+                self.tell("You play again" if now == "human" else f"The {now} plays; <player> takes the next")
                 return self._going_on()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
@@ -138,11 +145,15 @@ class Window:
         self._news, self._drawn = False, now
 
     def tell(self, line: str) -> None:
-        self._view.toast, self._toast_ends, self._news = line, time.monotonic() + TOAST_SECONDS, True
+        self._view.toast, self._toast_ends, self._news = (
+            self._keys.spell(line),
+            time.monotonic() + TOAST_SECONDS,
+            True,
+        )
 
     def _difference(self) -> None:
         if self._dreamer.race is None:
-            self.tell("F3 compares memories; X then shows how they differ")
+            self.tell("<compare> compares memories; <difference> then shows how they differ")
             return
         self._view.difference = not self._view.difference
 

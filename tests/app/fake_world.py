@@ -99,7 +99,7 @@ class FakeWorld:
 
     def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]:
         if not path.is_file():
-            raise SaveError("Nothing is saved yet; F5 saves.")
+            raise SaveError("Nothing is saved yet; <save> saves.")
         saved = json.loads(path.read_text())
         self.x, self.angle = saved["at"]
         self.loaded += 1

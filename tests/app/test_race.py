@@ -118,7 +118,7 @@ def test_a_race_begins_again_goes_on_and_leaves_the_leader_to_play_alone():
             session.dreamer.notices.clear()
             refused()
             eventually(lambda: session.dreamer.notices)
-            assert session.dreamer.notices[0] == "Not while memories are compared; F3 ends that."
+            assert session.dreamer.notices[0] == "Not while memories are compared; <compare> ends that."
         session.dreamer.compare()
         eventually(lambda: session.dreamer.race is None)
         last = len(session.seen)
