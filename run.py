@@ -16,11 +16,12 @@ VERBS = {
     "train": ("worldmodel.training.main", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
-DREAMS = ("play", "compare", "replay", "doctor")  # modules of app
+DREAMS = ("play", "compare", "replay", "doctor", "serve")  # modules of app
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
 run.py replay DIR [key=value ...]                             dream a recording again: is it the same?
+run.py serve [--host HOST] [--port N] [key=value ...]         play in a browser
 run.py doctor [flags] [key=value ...]                         what is here, and can it play?
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version

@@ -26,6 +26,11 @@ NAMES = (
     *(*(name for both in EITHER.values() for name in both), "up", "down", "left", "right", "space", "tab"),
     *("return", "backspace", "escape", "insert", "delete", "home", "end", "page up", "page down"),
 )
+BROWSER = {  # KeyboardEvent.key in small letters, where it is not simply the name
+    **{way: f"arrow{way}" for way in ("up", "down", "left", "right")},
+    **{"space": " ", "return": "enter", "left shift": "shift", "right shift": "shift"},
+}
+NOT_BROWSER = ("ctrl", "alt")  # with W held, Ctrl would close the page, and Alt opens a menu
 SIGNS = {"up": "\u2191", "down": "\u2193", "left": "\u2190", "right": "\u2192", "escape": "Esc"}
 
 # What the help says, in the order it says it.
@@ -94,6 +99,10 @@ class Keys:
         rows = [(self.label(*actions), words) for actions, words in HELP.items()]
         return [(label, words) for label, words in rows if label]
 
+    def in_browsers(self) -> dict[str, str]:
+        """What each key does, by the name that browsers have for it."""
+        return {BROWSER.get(name, name.replace(" ", "")): does for name, does in self.does.items()}
+
     def spell(self, line: str) -> str:
         """A line in which <save> stands for the key that saves."""
         return re.sub(r"<([a-z ]+)>", self._first, line)
@@ -103,6 +112,16 @@ class Keys:
         if names is None:
             return found[0]
         return printed(names[0]) if names else f"({found[1]}, which has no key)"
+
+
+def for_browsers(keys: Keys) -> Keys:
+    """The same keys, without those that a browser needs for itself or has no use for."""
+    of_windows = ("menu", "compare", "difference", "gif", "screenshot")
+    kept = {
+        action: [name for name in names if not name.endswith(NOT_BROWSER) and action not in of_windows]
+        for action, names in keys.bound.items()
+    }
+    return Keys(kept)
 
 
 def printed(name: str) -> str:

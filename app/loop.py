@@ -4,18 +4,26 @@ from typing import Protocol
 
 from .dreamer import Dreamer
 from .frame import Frame
+from .gif import LastSeconds
+from .meter import Meter
+from .players import Player
 from .record import Recorder
 
 
 class Stage(Protocol):
-    """Where frames are shown and wishes come from: a window, or a terminal."""
+    """Where frames are shown and wishes come from: a window, a browser, or a terminal."""
 
+    player: str  # who plays at first
+    controller: Player
+    rewinds: bool  # whether it may be asked to go back in time
     patience: float  # seconds a lap may wait for a frame
     forgiving: bool  # whether play goes on when a recording fails
 
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None: ...
     def listen(self) -> list[str]: ...
     def show(self, frame: Frame | None) -> None: ...
     def tell(self, line: str) -> None: ...
+    def close(self) -> None: ...
 
 
 def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:

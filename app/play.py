@@ -84,6 +84,12 @@ def settings(
             cfg[name] = value
     if flags.headless and flags.fps is None and not any(word.startswith("fps=") for word in flags.settings):
         cfg.fps = 0
+    check(cfg)
+    return cfg, flags
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise UsageError for what play cannot do."""
     if cfg.memory not in cfg.memories:
         raise UsageError(f"No memory {cfg.memory!r}{config.suggestion(cfg.memory, map(str, cfg.memories))}")
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
@@ -92,18 +98,24 @@ def settings(
     if cfg.rewind.every < 1:
         raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
     Keys(cfg["keys"])
-    return cfg, flags
 
 
 def main(
     argv: Sequence[str], open_world: OpenWorld = open_world, open_scenes: OpenScenes = open_scenes
 ) -> int:
     cfg, flags = settings(argv)
+    return run(cfg, lambda: find_stage(cfg, flags, players_of(cfg)), open_world, open_scenes)
+
+
+def run(
+    cfg: DictConfig, find_stage: Callable[[], loop.Stage], open_world: OpenWorld, open_scenes: OpenScenes
+) -> int:
+    """Play these settings on a stage, until somebody has enough of it."""
     openings = open_scenes(cfg)
     scene = str(cfg.world) if cfg.world is not None else next(iter(openings))
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
-    stage = find_stage(cfg, flags, players_of(cfg))
+    stage = find_stage()
     recordings = Path(cfg.recordings).expanduser()
     if cfg.record:
         check_writable(recordings)
@@ -198,7 +210,7 @@ def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
         raise DisplayError(f"No window could be opened: {error}.") from error
 
 
-def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
+def facts_of(cfg: DictConfig, stage: loop.Stage) -> dict[str, Any]:
     """What a recording says about how it came to be; `open_world` adds weights and machine."""
     return {
         "version": config.version(),
