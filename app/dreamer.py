@@ -19,7 +19,7 @@ import numpy as np
 from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
-from .errors import SaveError
+from .errors import SaveError, is_out_of_memory
 from .frame import Frame, World
 from .mouse import MouseLook
 from .past import Past
@@ -103,10 +103,12 @@ class Dreamer(threading.Thread):
         prompt: str | None = None,
         fps: float = 17.5,
         frames: int | None = None,
+        fallback: str | None = None,
         saves: Path = Path("saves"),
         past: Past | None = None,
         remember: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
+        """`fallback` is the memory to go on with where there is no room for the one that was chosen."""
         super().__init__(name="dreamer", daemon=True)
         self.openings, self.scene = openings, scene
         self.frames = Latest()
@@ -122,7 +124,7 @@ class Dreamer(threading.Thread):
         self._seed, self._prompt = seed, prompt
         self._unknown: set[str] = set()
         self._period = 1 / fps if fps else 0.0
-        self._left = frames
+        self._left, self._fallback = frames, fallback
         self._saved = saves / "quick.save"
 
         self.past = past or Past()
@@ -225,18 +227,52 @@ class Dreamer(threading.Thread):
             world = self._open_world(self._tell)
             self.words = world.words
             self._tell(WARMING)
-            self._begin(world)
-            while self._left != 0 and self._wait_for_turn(world):
-                frame = self._dream(world)
-                self._remember(frame)
-                self.frames.put(frame)
-                if self.race:
-                    self.race.follow(lambda: self._stopping)
-                self._left = None if self._left is None else self._left - 1
+            self._or_smaller(world, self._begin)
+            while self._or_smaller(world, self._go_on_dreaming):
+                pass
         except BaseException as error:
             self.error = error
         finally:
             self._tell(STOPPED)
+
+    def _go_on_dreaming(self, world: World) -> bool:
+        """Dream a frame when it is time for one. False if there will be none."""
+        if self._left == 0 or not self._wait_for_turn(world):
+            return False
+        frame = self._dream(world)
+        self._remember(frame)
+        self.frames.put(frame)
+        if self.race:
+            self.race.follow(lambda: self._stopping)
+        self._left = None if self._left is None else self._left - 1
+        return True
+
+    def _or_smaller(self, world: World, work: Callable[[World], bool | None]) -> bool | None:
+        """Do some work; where it runs out of memory, go on with less."""
+        try:
+            return work(world)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failed = error.with_traceback(None)  # which held on to all that was being computed
+        self._make_room(world, failed)
+        return True
+
+    def _make_room(self, world: World, failed: Exception) -> None:
+        """Give up a comparison, or else the kind of memory. Raises what failed where there is neither."""
+        was, smaller = world.memory, world.memory if self.race else self._fallback
+        if smaller is None or smaller not in world.memories or (smaller == was and not self.race):
+            raise failed
+        self._tell("out of memory, making room")
+        self.race, self._other, last = None, None, self._last
+        self.past.forget()
+        world.shrink(smaller)
+        if last is None:
+            self._begin(world)
+        else:
+            self._begin_at(world, self._index, last.picture)
+        alone = f"{was} plays on alone" if smaller == was else f"{smaller} plays on in place of {was}"
+        self.notices.append(f"Out of memory: {alone}. There is no way back beyond this frame.")
 
     def _wait_for_turn(self, world: World) -> bool:
         """Grant wishes and sleep until it is time for a frame. False if there will be none."""

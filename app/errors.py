@@ -98,6 +98,16 @@ def translate(error: Exception) -> PlayError | None:
     return None
 
 
+def reason(error: BaseException) -> str:
+    """Why play has ended, for a window that has no room for a traceback."""
+    told = translate(error) if isinstance(error, Exception) else None
+    return str(told) if told else f"A bug: {type(error).__name__}: {error}. The terminal has the details."
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(translate(error), OutOfMemoryError)
+
+
 def for_the_user(work: Callable[[], object]) -> None:
     """Do some work whose own complaints, about settings or files, are for the user: one line, no traceback.
 

@@ -18,6 +18,7 @@ class Stage(Protocol):
     rewinds: bool  # whether it may be asked to go back in time
     patience: float  # seconds a lap may wait for a frame
     forgiving: bool  # whether play goes on when a recording fails
+    lingers: bool  # whether it shows why a dream has failed until somebody has read it
 
     def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None: ...
     def listen(self) -> list[str]: ...
@@ -37,7 +38,9 @@ def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
             grant(wish, dreamer, recorder)
         frame = dreamer.frames.take(stage.patience)  # dreamt elsewhere, meanwhile, and remembered there too
         stage.show(frame)
-        dreamer.check()
+        lingers = stage.lingers and dreamer.error is not None
+        if not lingers:
+            dreamer.check()
         while dreamer.notices:
             stage.tell(dreamer.notices.popleft())
         if recorder.error is not None and recorder.error is not told:
@@ -45,7 +48,7 @@ def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
                 recorder.check()
             told = recorder.error
             stage.tell(str(told))
-        if over:
+        if over and not lingers:
             return
 
 

@@ -23,7 +23,7 @@ from . import config, loop
 from .autopilot import Autopilot
 from .console import Console
 from .dreamer import Dreamer
-from .errors import DisplayError, UsageError
+from .errors import DisplayError, UsageError, is_out_of_memory
 from .frame import Frame, World
 from .gif import LastSeconds
 from .keys import Keys
@@ -92,6 +92,10 @@ def check(cfg: DictConfig) -> None:
     """Raise UsageError for what play cannot do."""
     if cfg.memory not in cfg.memories:
         raise UsageError(f"No memory {cfg.memory!r}{config.suggestion(cfg.memory, map(str, cfg.memories))}")
+    if cfg.fallback is not None and cfg.fallback not in cfg.memories:
+        raise UsageError(
+            f"No memory {cfg.fallback!r}{config.suggestion(cfg.fallback, map(str, cfg.memories))}"
+        )
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
@@ -130,7 +134,7 @@ def run(
         lately.see(frame)
 
     dreamer = Dreamer(
-        lambda report: open_world(cfg, facts, report),
+        lambda report: open_or_smaller(open_world, cfg, facts, report, dreamer.notices.append),
         openings,
         scene,
         stage.controller,
@@ -138,6 +142,7 @@ def run(
         prompt=None if cfg.prompt is None else str(cfg.prompt),
         fps=cfg.fps,
         frames=cfg.frames,
+        fallback=cfg.fallback,
         saves=Path(cfg.saves).expanduser(),
         past=Past(cfg.rewind.every, cfg.rewind.megabytes if stage.rewinds else 0),
         remember=remember,
@@ -154,8 +159,28 @@ def run(
         for folder in recorder.folders:
             print(f"Recorded: {folder}", flush=True)
         stage.close()
+    dreamer.check()
     recorder.check()
     return 0
+
+
+def open_or_smaller(
+    open_world: OpenWorld,
+    cfg: DictConfig,
+    facts: dict[str, Any],
+    report: Callable[[str], None],
+    tell: Callable[[str], None],
+) -> World:
+    """The world, or where there is no room for it, one that remembers less; that is told."""
+    try:
+        return open_world(cfg, facts, report)
+    except Exception as error:
+        if not is_out_of_memory(error) or cfg.fallback in (None, cfg.memory):
+            raise
+    # only here, since the error held on to what was loaded
+    tell(f"Out of memory: {cfg.fallback} plays in place of {cfg.memory}.")
+    cfg.memory = cfg.fallback
+    return open_world(cfg, facts, report)
 
 
 def players_of(cfg: DictConfig) -> dict[str, Player]:

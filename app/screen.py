@@ -57,6 +57,7 @@ class View:
     recording: float | None = None  # seconds
     rewound: Rewound | None = None
     race: Race | None = None  # shown in place of the frame
+    failure: str = ""  # why there will be no more frames
     difference: bool = False  # shown in place of the other panes' pictures
     reach: tuple[float, int] = (0.0, 0)  # seconds that may be rewound, and the bytes they cost
 
@@ -102,6 +103,9 @@ class Screen(Pen):
         if view.menu is not None and view.menu.open:
             self._veil(120)
             self._menu(view)
+        elif view.failure:
+            self._veil(120)
+            self._failure(view.failure)
         elif view.line is not None and view.line.open:
             self._line(view.line)
         elif view.help:
@@ -110,7 +114,7 @@ class Screen(Pen):
             self._rewound(view.rewound, view.state)
         elif view.state == PAUSED:
             self._paused()
-        if view.toast and view.rewound is None:
+        if view.toast and view.rewound is None and not view.failure:
             self._toast(view.toast)
         pygame.display.flip()
 
@@ -307,6 +311,16 @@ class Screen(Pen):
             middle = image.get_height() * 11 // 20
             pygame.draw.line(image, RED, (0, middle), (image.get_width(), middle), max(1, self.unit // 8))
         return image
+
+    def _failure(self, reason: str) -> None:
+        """Why the dream has ended; it stays until somebody has read it."""
+        width, height = self.surface.get_size()
+        room = min(40 * self.unit, width - 4 * self.unit)
+        lines = self.wrap(reason, room)
+        heading = self.text("The dream has ended", RED, 1.2, bold=True)
+        advice = self._keys.spell("<menu> has diagnostics to copy, and the way out")
+        rows = [heading, None, *lines, None, self.fit(advice, room, colour=DIM)]
+        self._card(rows, "center", (width // 2, height // 2))
 
     def _paused(self) -> None:
         width, height = self.surface.get_size()

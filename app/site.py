@@ -31,7 +31,7 @@ from worldmodel.actions import KEYS, action
 from worldmodel.episodes import encode_jpeg
 
 from .dreamer import Dreamer, Hands
-from .errors import UsageError, translate
+from .errors import UsageError, reason
 from .frame import Frame
 from .gif import LastSeconds
 from .keys import Keys, for_browsers
@@ -56,6 +56,7 @@ class Site:
     patience = 0.25
     forgiving = True
     rewinds = True
+    lingers = False
 
     def __init__(
         self, host: str, port: int, token: str | None, quality: int, keys: Keys, others: Mapping[str, Player]
@@ -111,8 +112,7 @@ class Site:
 
     def close(self) -> None:
         error = self._dreamer.error
-        told = translate(error) if isinstance(error, Exception) else None
-        self._wait(self._close(str(told or error) if error else "The game has ended."))
+        self._wait(self._close(reason(error) if error else "The game has ended."))
         self._end()
 
     @property

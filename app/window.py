@@ -16,6 +16,7 @@ from worldmodel.episodes import HEIGHT, WIDTH
 from .clipboard import copy
 from .controls import Controls
 from .dreamer import Dreamer, Hands
+from .errors import reason
 from .frame import Frame
 from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
@@ -36,6 +37,7 @@ class Window:
     patience = 1 / 60
     forgiving = True
     rewinds = True
+    lingers = True
 
     def __init__(
         self,
@@ -139,6 +141,7 @@ class Window:
         view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
         view.rss, view.gpu = self._rss(), self._gpu()
         view.race, past = self._dreamer.race, self._dreamer.past
+        view.failure = reason(self._dreamer.error) if self._dreamer.error else ""
         view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)

@@ -57,7 +57,7 @@ class FakeWorld:
         self.timings: dict[str, float] = {}
         self.frame_index = 0
         self.steps: list[np.ndarray] = []
-        self.loaded, self.restored = 0, 0
+        self.loaded, self.restored, self.shrunk = 0, 0, 0
 
     def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
         self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
@@ -86,6 +86,9 @@ class FakeWorld:
     def switch(self, memory: str) -> int:
         self.memory = memory
         return 20
+
+    def shrink(self, memory: str) -> None:
+        self.memory, self.shrunk = memory, self.shrunk + 1
 
     def beside(self, memory: str) -> "FakeWorld":
         other = FakeWorld(self.seconds)
