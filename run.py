@@ -13,7 +13,7 @@ from app.stopping import on_stop
 # training loads no pygame, playing loads no game engine.
 VERBS = {
     "collect": ("worldmodel.doom.collect", "collect"),
-    "train": ("worldmodel.training.main", "train"),
+    "train": ("app.own", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
 DREAMS = ("play", "compare", "replay", "doctor", "serve")  # modules of app
