@@ -29,7 +29,7 @@ class Menu:
 
     ITEMS = (
         *("resume", "prompt", "reset", "next world", "save", "load"),
-        *("record", "memory", "compare", "player", "diagnostics", "quit"),
+        *("record", "memory", "compare", "real", "player", "diagnostics", "quit"),
     )
 
     def __init__(self) -> None:

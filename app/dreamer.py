@@ -19,11 +19,12 @@ import numpy as np
 from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
-from .errors import SaveError, is_out_of_memory
+from .errors import PackageError, SaveError, is_out_of_memory
 from .frame import Frame, World
 from .mouse import MouseLook
 from .past import Past
 from .race import Race, rivals_of
+from .real import RealGame
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 REWINDING, REMEMBERING = "rewinding", "remembering how it was"
@@ -107,6 +108,7 @@ class Dreamer(threading.Thread):
         saves: Path = Path("saves"),
         past: Past | None = None,
         remember: Callable[[Frame], None] = lambda frame: None,
+        open_real: Callable[[Callable[[str], None]], RealGame] = RealGame,
     ) -> None:
         """`fallback` is the memory to go on with where there is no room for the one that was chosen."""
         super().__init__(name="dreamer", daemon=True)
@@ -129,7 +131,8 @@ class Dreamer(threading.Thread):
 
         self.past = past or Past()
         self.rewound: Rewound | None = None  # while it is
-        self.race: Race | None = None  # while memories are compared
+        self.race: Race | None = None  # while memories are compared, or the real game is beside the dream
+        self._open_real, self._real = open_real, None
         self._other: Take | None = None
         self._marked: tuple[str, Take | None] = "", None  # what was saved last of this dream
         self._take, self._takes = 1, 1
@@ -179,6 +182,10 @@ class Dreamer(threading.Thread):
     def compare(self) -> None:
         """Begin again with another memory beside this one; the second time, end that."""
         self._wish(self._compare)
+
+    def show_real(self) -> None:
+        """Begin again with the real game beside the dream; the second time, end that."""
+        self._wish(self._show_real)
 
     def save(self) -> None:
         """Save the moment."""
@@ -233,6 +240,7 @@ class Dreamer(threading.Thread):
         except BaseException as error:
             self.error = error
         finally:
+            self._end_race()
             self._tell(STOPPED)
 
     def _go_on_dreaming(self, world: World) -> bool:
@@ -264,7 +272,8 @@ class Dreamer(threading.Thread):
         if smaller is None or smaller not in world.memories or (smaller == was and not self.race):
             raise failed
         self._tell("out of memory, making room")
-        self.race, self._other, last = None, None, self._last
+        self._end_race()
+        self._other, last = None, self._last
         self.past.forget()
         world.shrink(smaller)
         if last is None:
@@ -327,18 +336,41 @@ class Dreamer(threading.Thread):
 
     def _compare(self, world: World) -> None:
         rivals = rivals_of(world)
-        if self.race and self._last:
-            self.race = None
-            self.past.begin(world, self._last)
-            self.notices.append(f"{world.memory} plays on alone.")
+        if self.race:
+            self._play_alone(world)
         elif rivals:
             self._tell("beginning again, side by side")
-            self._begin(world, Race(world, rivals))
+            self._begin(world, Race(world, [world.beside(rival) for rival in rivals]))
             self.notices.append(
                 "The same keys, prompt and seed. <difference> shows the difference, <compare> ends it."
             )
         else:
             self.notices.append(f"There is no memory but {world.memory} to compare.")
+
+    def _show_real(self, world: World) -> None:
+        if self.race:
+            return self._play_alone(world)
+        try:
+            self._real = self._open_real(self.notices.append)
+        except PackageError as error:
+            self.notices.append(str(error))
+            return
+        self._tell("beginning again, beside the real game")
+        self._begin(world, Race(world, [self._real]))
+        self.notices.append(
+            "The real game has the same keys. <difference> shows the difference, <real> ends it."
+        )
+
+    def _play_alone(self, world: World) -> None:
+        assert self._last is not None
+        self._end_race()
+        self.past.begin(world, self._last)
+        self.notices.append(f"{world.memory} plays on alone.")
+
+    def _end_race(self) -> None:
+        if self._real:
+            self._real.close()
+        self.race, self._real = None, None
 
     def _turn_page(self, world: World) -> None:
         names = list(self.openings)

@@ -17,7 +17,7 @@ from .errors import UsageError
 # What may be asked for besides the keys of the game.
 WISHES = (
     *("menu", "pause", "step", "reset", "next world", "help", "overlay", "compare", "difference", "memory"),
-    *("save", "load", "player", "gif", "record", "screenshot", "prompt", "rewind", "branch"),
+    *("save", "load", "player", "gif", "record", "screenshot", "prompt", "rewind", "branch", "real"),
 )
 ACTIONS = (*KEYS, *WISHES)
 EITHER = {side: (f"left {side}", f"right {side}") for side in ("ctrl", "shift", "alt")}
@@ -50,6 +50,7 @@ HELP = {
     ("branch",): "then: keep both takes",
     ("overlay",): "numbers",
     ("compare", "difference"): "compare memories, difference",
+    ("real",): "the real game beside it",
     ("memory",): "another memory",
     ("save", "load"): "save, go back to it",
     ("player",): "let another play",
@@ -116,7 +117,7 @@ class Keys:
 
 def for_browsers(keys: Keys) -> Keys:
     """The same keys, without those that a browser needs for itself or has no use for."""
-    of_windows = ("menu", "compare", "difference", "gif", "screenshot")
+    of_windows = ("menu", "compare", "difference", "real", "gif", "screenshot")
     kept = {
         action: [name for name in names if not name.endswith(NOT_BROWSER) and action not in of_windows]
         for action, names in keys.bound.items()

@@ -73,6 +73,8 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.switch_memory()
         case "compare":
             dreamer.compare()
+        case "real":
+            dreamer.show_real()
         case "rewind":
             dreamer.rewind()
         case "let go":

@@ -120,7 +120,8 @@ def run(
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
     stage = find_stage()
-    recordings = Path(cfg.recordings).expanduser()
+    # whole paths, since the real game is started from within a folder of its own
+    recordings, saves = (Path(folder).expanduser().absolute() for folder in (cfg.recordings, cfg.saves))
     if cfg.record:
         check_writable(recordings)
 
@@ -143,7 +144,7 @@ def run(
         fps=cfg.fps,
         frames=cfg.frames,
         fallback=cfg.fallback,
-        saves=Path(cfg.saves).expanduser(),
+        saves=saves,
         past=Past(cfg.rewind.every, cfg.rewind.megabytes if stage.rewinds else 0),
         remember=remember,
     )

@@ -31,6 +31,7 @@ NAMES = {
     "record": "Record",
     "memory": "Another memory",
     "compare": "Compare memories",
+    "real": "The real game beside it",
     "player": "Let another play",
     "diagnostics": "Copy diagnostics",
     "quit": "Quit",

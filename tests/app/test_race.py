@@ -35,7 +35,8 @@ class Ticking(FakeWorld):
 def race(monkeypatch, *seconds):
     clock = [0.0]
     monkeypatch.setattr("app.pane.time.perf_counter", lambda: clock[0])
-    running = Race(Ticking(clock, seconds), ["dense"])
+    world = Ticking(clock, seconds)
+    running = Race(world, [world.beside("dense")])
     running.begin(openings()["cellar"], seed=0)
     return running
 
