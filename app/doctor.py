@@ -27,7 +27,7 @@ PROBE = 3.0  # seconds of dreaming
 NEEDED = ("torch", "numpy", "pygame-ce", "omegaconf", "imageio", "av", "pillow", "safetensors", "psutil")
 EXTRAS = {  # of pyproject.toml: the modules by which each is known, and what it is good for
     "serve": (("aiohttp",), "play in a browser"),
-    "data": (("vizdoom",), "the real game: collect data"),
+    "data": (("vizdoom",), "the real game: F10, and data to train on"),
     "faiss": (("faiss",), "nearest neighbours on a CPU, for comparison"),
     "gpu": (("faiss", "flashinfer", "pynvml"), "other kernels and search on a GPU, for comparison"),
 }
