@@ -47,7 +47,7 @@ def recordings(data: Path) -> list[Path]:
 
 def check_odometer(cfg: dict[str, Any], found: Sequence[Path]) -> None:
     """Raise UsageError where the network is to learn what no recording knows."""
-    learns = {"flow", "adversarial"} & set(cfg["stages"])
+    learns = {"odometer", "flow", "adversarial"} & set(cfg["stages"])
     rope = cfg["denoiser"].get("rope", [])
     if learns and len(rope) == 6 and any(Episode(folder).pose is None for folder in found):
         plain = [rope[0], (sum(rope) - rope[0]) // 2, (sum(rope) - rope[0]) // 2]
