@@ -13,14 +13,16 @@ from app.stopping import on_stop
 # training loads no pygame, playing loads no game engine.
 VERBS = {
     "collect": ("worldmodel.doom.collect", "collect"),
-    "train": ("worldmodel.training.main", "train"),
+    "train": ("app.own", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
-DREAMS = ("play", "compare", "replay")  # modules of app
+DREAMS = ("play", "compare", "replay", "doctor", "serve")  # modules of app
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
 run.py replay DIR [key=value ...]                             dream a recording again: is it the same?
+run.py serve [--host HOST] [--port N] [key=value ...]         play in a browser
+run.py doctor [flags] [key=value ...]                         what is here, and can it play?
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """

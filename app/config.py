@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -103,7 +103,12 @@ def fits(now: Any, new: Any) -> bool:
 
 def kind(value: Any) -> str:
     """What a setting like this takes."""
-    kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+    kinds = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        ListConfig: "a list, such as [a, b]",
+    }
     return kinds.get(type(value), "a group of settings")
 
 
@@ -138,9 +143,9 @@ def shipped(path: str) -> Path:
 class Parser(argparse.ArgumentParser):
     """Flags, a --config file and key=value words. One line says what is wrong and what was perhaps meant."""
 
-    def __init__(self, verb: str, description: str) -> None:
+    def __init__(self, verb: str, description: str, yaml: str | None = None) -> None:
         super().__init__(f"run.py {verb}", description=description, allow_abbrev=False)
-        yaml = f"configs/{verb}.yaml"
+        yaml = yaml or f"configs/{verb}.yaml"
         self.add_argument("settings", nargs="*", metavar="key=value", help=f"change any line of {yaml}")
         self.add_argument(
             "--config", type=Path, default=ROOT / yaml, metavar="FILE", help="take another file"

@@ -17,6 +17,7 @@ class Console:
     patience = 0.25
     forgiving = False
     rewinds = False
+    lingers = False
 
     def __init__(self, player: str, controller: Player, frames: int, farewell: str = "") -> None:
         self.player, self.controller = player, controller

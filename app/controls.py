@@ -5,77 +5,23 @@ from collections.abc import Callable
 import numpy as np
 import pygame
 
-from worldmodel.actions import action
+from worldmodel.actions import KEYS, action
 
+from . import gamepad
+from .keys import EITHER, Keys, shipped
 from .prompt import PromptLine
 
-HELD = {
-    pygame.K_w: "forward",
-    pygame.K_UP: "forward",
-    pygame.K_s: "back",
-    pygame.K_DOWN: "back",
-    pygame.K_LEFT: "turn_left",
-    pygame.K_RIGHT: "turn_right",
-    pygame.K_a: "strafe_left",
-    pygame.K_d: "strafe_right",
-    pygame.K_LCTRL: "fire",
-    pygame.K_RCTRL: "fire",
-    pygame.K_SPACE: "fire",
-    pygame.K_e: "use",
-    pygame.K_LSHIFT: "run",
-    pygame.K_RSHIFT: "run",
-}
+MOUSE = -1000  # the left button as a key; a gamepad's are above
 
-WISHES = {
-    pygame.K_ESCAPE: "menu",
-    pygame.K_p: "pause",
-    pygame.K_PERIOD: "pause",
-    pygame.K_n: "step",
-    pygame.K_r: "reset",
-    pygame.K_u: "reset",
-    pygame.K_TAB: "next world",
-    pygame.K_F1: "help",
-    pygame.K_h: "help",
-    pygame.K_F2: "overlay",
-    pygame.K_F3: "compare",
-    pygame.K_x: "difference",
-    pygame.K_F4: "memory",
-    pygame.K_F5: "save",
-    pygame.K_F9: "load",
-    pygame.K_F6: "player",
-    pygame.K_F7: "gif",
-    pygame.K_F8: "record",
-    pygame.K_F12: "screenshot",
-    pygame.K_t: "prompt",
-    pygame.K_BACKSPACE: "rewind",  # until it is let go
-    pygame.K_b: "branch",
-}
 
-# What the help says, in the order it says it.
-HELP = (
-    ("W S  or  \u2191 \u2193", "forward, back"),
-    ("A D", "step aside"),
-    ("\u2190 \u2192", "turn"),
-    ("Ctrl or Space", "fire"),
-    ("E", "use, open"),
-    ("Shift", "run"),
-    ("T", "say what you want to see"),
-    ("P  .", "pause"),
-    ("N", "one frame"),
-    ("R  U", "start again"),
-    ("Tab", "next world"),
-    ("Backspace", "hold: go back in time"),
-    ("B", "then: keep both takes"),
-    ("F2", "numbers"),
-    ("F3  X", "compare memories, difference"),
-    ("F4", "another memory"),
-    ("F5  F9", "save, go back to it"),
-    ("F6", "let another play"),
-    ("F7", "the last seconds as GIF"),
-    ("F8", "record"),
-    ("F12", "screenshot"),
-    ("Esc", "menu"),
-)
+def codes(name: str) -> tuple[int, ...]:
+    """What pygame calls the key of this name; two where it is on the keyboard twice."""
+    if name in EITHER:
+        return tuple(code for each in EITHER[name] for code in codes(each))
+    if len(name) == 1:
+        return (ord(name),)
+    name = name.replace("left ", "l").replace("right ", "r").replace(" ", "")
+    return (getattr(pygame, f"K_{name.upper()}"),)
 
 
 class Menu:
@@ -83,23 +29,25 @@ class Menu:
 
     ITEMS = (
         *("resume", "prompt", "reset", "next world", "save", "load"),
-        *("record", "memory", "compare", "player", "quit"),
+        *("record", "memory", "compare", "real", "player", "diagnostics", "quit"),
     )
 
     def __init__(self) -> None:
         self.open = False
         self.chosen = 0
 
-    def feed(self, event: pygame.Event, item_at: Callable[[tuple[int, int]], int | None]) -> str | None:
-        """The wish this event makes, if it makes one."""
+    def feed(
+        self, event: pygame.Event, does: str | None, item_at: Callable[[tuple[int, int]], int | None]
+    ) -> str | None:
+        """The wish this event makes, if it makes one; `does` is what its key does in play."""
         if event.type == pygame.KEYDOWN:
-            if event.key in (pygame.K_UP, pygame.K_w):
+            if event.key == pygame.K_UP or does == "forward":
                 self.chosen = (self.chosen - 1) % len(self.ITEMS)
-            elif event.key in (pygame.K_DOWN, pygame.K_s):
+            elif event.key == pygame.K_DOWN or does == "back":
                 self.chosen = (self.chosen + 1) % len(self.ITEMS)
-            elif event.key in (pygame.K_RETURN, pygame.K_KP_ENTER, pygame.K_SPACE):
+            elif event.key in (pygame.K_RETURN, pygame.K_KP_ENTER, pygame.K_SPACE) or does == "fire":
                 return self.ITEMS[self.chosen]
-            elif event.key == pygame.K_ESCAPE:
+            elif event.key == pygame.K_ESCAPE or does == "menu":
                 return "quit"
         elif event.type in (pygame.MOUSEMOTION, pygame.MOUSEBUTTONDOWN):
             item = item_at(event.pos)
@@ -113,38 +61,56 @@ class Menu:
 class Controls:
     """What the person at the keyboard holds, and has asked for."""
 
-    def __init__(self, item_at: Callable[[tuple[int, int]], int | None] = lambda position: None) -> None:
+    def __init__(
+        self,
+        item_at: Callable[[tuple[int, int]], int | None] = lambda position: None,
+        keys: Keys | None = None,
+        mouse: bool = False,
+    ) -> None:
+        """With `mouse`, a click takes the pointer for looking, and whatever releases keys gives it back."""
         self.menu = Menu()
         self.line = PromptLine()
         self._item_at = item_at
-        self._down: set[int] = set()  # pygame keys, not actions: W and up may both be down, and one let go
+        bound = (keys or shipped()).does.items()
+        self._does = {code: does for name, does in bound for code in codes(name)} | gamepad.PAD
+        self._does[MOUSE] = "fire"
+        self._mouse = mouse
+        self.looking = False  # whether the pointer is to be held
+        self._moved = 0
+        self._down: set[int] = set()  # codes, not actions: W and up may both be down, and one let go
         self._tapped: set[int] = set()
         self._wishes: list[str] = []
         self._rewinding = False
 
     def feed(self, event: pygame.Event) -> None:
+        code = code_of(event)
+        does = self._does.get(code)
         if event.type == pygame.QUIT:
             self._wishes.append("quit")
         elif event.type == pygame.WINDOWFOCUSLOST:
             self.release()
-        elif event.type == pygame.KEYUP:
-            self._down.discard(event.key)
-            if event.key == pygame.K_BACKSPACE:
+        elif event.type in (pygame.KEYUP, pygame.MOUSEBUTTONUP):
+            self._down.discard(code)
+            if does == "rewind":
                 self._let_go()
         elif self.line.open:
             said = self.line.feed(event)
             if said is not None:
                 self._wishes.append(f"say {said}" if said else "resume")
         elif self.menu.open:
-            wish = self.menu.feed(event, self._item_at)
+            wish = self.menu.feed(event, does, self._item_at)
             if wish is not None:
                 self.menu.open = False
                 self._ask(wish)
-        elif event.type == pygame.KEYDOWN and event.key in HELD:
-            self._down.add(event.key)
-            self._tapped.add(event.key)
-        elif event.type == pygame.KEYDOWN and event.key in WISHES:
-            self._ask(WISHES[event.key])
+        elif code == MOUSE and not self.looking:
+            self.looking = self._mouse
+        elif event.type == pygame.MOUSEMOTION and self.looking:
+            self._moved += event.rel[0]
+        elif does in KEYS:
+            self._down.add(code)
+            self._tapped.add(code)
+        elif does is not None:
+            self._ask(does)
 
     def _ask(self, wish: str) -> None:
         """Some wishes change at once where the next keys go."""
@@ -169,6 +135,7 @@ class Controls:
         """Let go of every key: their KEYUP will go to somebody else."""
         self._down.clear()
         self._tapped.clear()
+        self.looking, self._moved = False, 0
         self._let_go()
 
     def _let_go(self) -> None:
@@ -180,9 +147,22 @@ class Controls:
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
         """Two key vectors: what is held, and what went down since the last call."""
         tapped, self._tapped = self._tapped, set()
-        return action(HELD[key] for key in self._down), action(HELD[key] for key in tapped)
+        return action(self._does[code] for code in self._down), action(self._does[code] for code in tapped)
+
+    def moved(self) -> int:
+        """Pixels that the mouse went to the right since the last call."""
+        moved, self._moved = self._moved, 0
+        return moved
 
     def wishes(self) -> list[str]:
         """What was asked for since the last call, in order."""
         wishes, self._wishes = self._wishes, []
         return wishes
+
+
+def code_of(event: pygame.Event) -> int:
+    """Which key an event is about; 0 if about none."""
+    if event.type in (pygame.KEYDOWN, pygame.KEYUP):
+        return event.key
+    clicks = pygame.MOUSEBUTTONDOWN, pygame.MOUSEBUTTONUP
+    return MOUSE if event.type in clicks and event.button == pygame.BUTTON_LEFT else 0

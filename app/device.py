@@ -35,7 +35,7 @@ def unusable(device: str) -> str:
     if family not in ("cuda", "mps", "cpu"):
         return f"No device {device!r}; there is auto, cpu, cuda (or cuda:1 and so on) and mps."
     if family == "cuda" and not torch.cuda.is_available():
-        if torch.version.cuda is None and shutil.which("nvidia-smi"):
+        if torch_without_cuda() and nvidia_present():
             return (
                 f"An NVIDIA GPU is here, but torch {torch.__version__} is built without CUDA. "
                 "Install a CUDA build (https://pytorch.org/get-started), or use --device cpu."
@@ -49,6 +49,15 @@ def unusable(device: str) -> str:
         first = str(error).strip().partition("\n")[0]
         return f"{device} does not work: {first}. Use --device cpu, or a device that exists."
     return ""
+
+
+def nvidia_present() -> bool:
+    """Whether a driver of NVIDIA is here, whatever torch makes of it."""
+    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
+
+
+def torch_without_cuda() -> bool:
+    return torch.version.cuda is None
 
 
 def pick_dtype(wanted: str, device: str) -> str:

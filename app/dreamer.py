@@ -19,10 +19,12 @@ import numpy as np
 from worldmodel.actions import FPS, action
 from worldmodel.openings import Opening
 
-from .errors import SaveError
+from .errors import PackageError, SaveError, is_out_of_memory
 from .frame import Frame, World
+from .mouse import MouseLook
 from .past import Past
 from .race import Race, rivals_of
+from .real import RealGame
 
 STARTING, WARMING, DREAMING, PAUSED, STOPPED = "starting", "warming up", "dreaming", "paused", "stopped"
 REWINDING, REMEMBERING = "rewinding", "remembering how it was"
@@ -73,16 +75,19 @@ class Hands:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held, self._tapped = action(), action()
+        self._look = MouseLook()
 
-    def hold(self, held: np.ndarray, tapped: np.ndarray) -> None:
+    def hold(self, held: np.ndarray, tapped: np.ndarray, moved: float = 0) -> None:
+        """Also how many pixels the mouse has moved to the right, where it is used to look."""
         with self._lock:
             self._held, self._tapped = held, self._tapped | tapped
+            self._look.move(moved)
 
     def __call__(self, index: int) -> np.ndarray:
         """Key vector for the frame about to be dreamt."""
         with self._lock:
             keys, self._tapped = self._held | self._tapped, action()
-            return keys
+            return self._look(keys)
 
 
 class Dreamer(threading.Thread):
@@ -99,17 +104,20 @@ class Dreamer(threading.Thread):
         prompt: str | None = None,
         fps: float = 17.5,
         frames: int | None = None,
+        fallback: str | None = None,
         saves: Path = Path("saves"),
         past: Past | None = None,
         remember: Callable[[Frame], None] = lambda frame: None,
+        open_real: Callable[[Callable[[str], None]], RealGame] = RealGame,
     ) -> None:
+        """`fallback` is the memory to go on with where there is no room for the one that was chosen."""
         super().__init__(name="dreamer", daemon=True)
         self.openings, self.scene = openings, scene
         self.frames = Latest()
         self.state = STARTING
         self.error: BaseException | None = None
         self.paused = False
-        self.notices: deque[str] = deque()  # lines worth showing once
+        self.notices: deque[str] = deque()  # lines worth showing once; <save> stands for the key that saves
         self.words: Sequence[str] = ()  # that a prompt may be made of, once there is a world
 
         self._open_world = open_world
@@ -118,12 +126,13 @@ class Dreamer(threading.Thread):
         self._seed, self._prompt = seed, prompt
         self._unknown: set[str] = set()
         self._period = 1 / fps if fps else 0.0
-        self._left = frames
+        self._left, self._fallback = frames, fallback
         self._saved = saves / "quick.save"
 
         self.past = past or Past()
         self.rewound: Rewound | None = None  # while it is
-        self.race: Race | None = None  # while memories are compared
+        self.race: Race | None = None  # while memories are compared, or the real game is beside the dream
+        self._open_real, self._real = open_real, None
         self._other: Take | None = None
         self._marked: tuple[str, Take | None] = "", None  # what was saved last of this dream
         self._take, self._takes = 1, 1
@@ -174,6 +183,10 @@ class Dreamer(threading.Thread):
         """Begin again with another memory beside this one; the second time, end that."""
         self._wish(self._compare)
 
+    def show_real(self) -> None:
+        """Begin again with the real game beside the dream; the second time, end that."""
+        self._wish(self._show_real)
+
     def save(self) -> None:
         """Save the moment."""
         self._wish(self._save)
@@ -221,18 +234,54 @@ class Dreamer(threading.Thread):
             world = self._open_world(self._tell)
             self.words = world.words
             self._tell(WARMING)
-            self._begin(world)
-            while self._left != 0 and self._wait_for_turn(world):
-                frame = self._dream(world)
-                self._remember(frame)
-                self.frames.put(frame)
-                if self.race:
-                    self.race.follow(lambda: self._stopping)
-                self._left = None if self._left is None else self._left - 1
+            self._or_smaller(world, self._begin)
+            while self._or_smaller(world, self._go_on_dreaming):
+                pass
         except BaseException as error:
             self.error = error
         finally:
+            self._end_race()
             self._tell(STOPPED)
+
+    def _go_on_dreaming(self, world: World) -> bool:
+        """Dream a frame when it is time for one. False if there will be none."""
+        if self._left == 0 or not self._wait_for_turn(world):
+            return False
+        frame = self._dream(world)
+        self._remember(frame)
+        self.frames.put(frame)
+        if self.race:
+            self.race.follow(lambda: self._stopping)
+        self._left = None if self._left is None else self._left - 1
+        return True
+
+    def _or_smaller(self, world: World, work: Callable[[World], bool | None]) -> bool | None:
+        """Do some work; where it runs out of memory, go on with less."""
+        try:
+            return work(world)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failed = error.with_traceback(None)  # which held on to all that was being computed
+        self._make_room(world, failed)
+        return True
+
+    def _make_room(self, world: World, failed: Exception) -> None:
+        """Give up a comparison, or else the kind of memory. Raises what failed where there is neither."""
+        was, smaller = world.memory, world.memory if self.race else self._fallback
+        if smaller is None or smaller not in world.memories or (smaller == was and not self.race):
+            raise failed
+        self._tell("out of memory, making room")
+        self._end_race()
+        self._other, last = None, self._last
+        self.past.forget()
+        world.shrink(smaller)
+        if last is None:
+            self._begin(world)
+        else:
+            self._begin_at(world, self._index, last.picture)
+        alone = f"{was} plays on alone" if smaller == was else f"{smaller} plays on in place of {was}"
+        self.notices.append(f"Out of memory: {alone}. There is no way back beyond this frame.")
 
     def _wait_for_turn(self, world: World) -> bool:
         """Grant wishes and sleep until it is time for a frame. False if there will be none."""
@@ -287,16 +336,41 @@ class Dreamer(threading.Thread):
 
     def _compare(self, world: World) -> None:
         rivals = rivals_of(world)
-        if self.race and self._last:
-            self.race = None
-            self.past.begin(world, self._last)
-            self.notices.append(f"{world.memory} plays on alone.")
+        if self.race:
+            self._play_alone(world)
         elif rivals:
             self._tell("beginning again, side by side")
-            self._begin(world, Race(world, rivals))
-            self.notices.append("The same keys, prompt and seed. X shows the difference, F3 ends it.")
+            self._begin(world, Race(world, [world.beside(rival) for rival in rivals]))
+            self.notices.append(
+                "The same keys, prompt and seed. <difference> shows the difference, <compare> ends it."
+            )
         else:
             self.notices.append(f"There is no memory but {world.memory} to compare.")
+
+    def _show_real(self, world: World) -> None:
+        if self.race:
+            return self._play_alone(world)
+        try:
+            self._real = self._open_real(self.notices.append)
+        except PackageError as error:
+            self.notices.append(str(error))
+            return
+        self._tell("beginning again, beside the real game")
+        self._begin(world, Race(world, [self._real]))
+        self.notices.append(
+            "The real game has the same keys. <difference> shows the difference, <real> ends it."
+        )
+
+    def _play_alone(self, world: World) -> None:
+        assert self._last is not None
+        self._end_race()
+        self.past.begin(world, self._last)
+        self.notices.append(f"{world.memory} plays on alone.")
+
+    def _end_race(self) -> None:
+        if self._real:
+            self._real.close()
+        self.race, self._real = None, None
 
     def _turn_page(self, world: World) -> None:
         names = list(self.openings)
@@ -311,7 +385,9 @@ class Dreamer(threading.Thread):
         read, self._ended = world.switch(name), None
         self._reread = world.prompt
         self.past.keep(world)  # dreaming again from an earlier moment would not come here
-        self.notices.append(f"Memory: {name}. It has read the last {read} frames again; F4 takes the next.")
+        self.notices.append(
+            f"Memory: {name}. It has read the last {read} frames again; <memory> takes the next."
+        )
 
     def _save(self, world: World) -> None:
         assert self._last is not None
@@ -323,7 +399,7 @@ class Dreamer(threading.Thread):
             self.notices.append(f"Cannot save {self._saved}: {error.strerror or error}. Make room there.")
         else:
             self._marked = mark, Take(self._take, self._last, None, self._reread)
-            self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); F9 goes back to it.")
+            self.notices.append(f"Saved frame {self._index:,} ({size / 1e6:.0f} MB); <load> goes back to it.")
 
     def _load(self, world: World) -> None:
         try:
@@ -365,7 +441,7 @@ class Dreamer(threading.Thread):
         self.past.go_back(world, shown)
         self._arrive(world, shown)
         self.notices.append(
-            f"Take {self._take} begins at frame {shown.index:,}; B goes back to the other."
+            f"Take {self._take} begins at frame {shown.index:,}; <branch> goes back to the other."
             if branching
             else f"Back at frame {shown.index:,}: {last.index - shown.index:,} frames are undone."
         )
@@ -386,12 +462,12 @@ class Dreamer(threading.Thread):
         """Go to the end of the other take. There is no way back beyond it but to this one."""
         there, last = self._other, self._last
         if there is None or last is None:
-            self.notices.append("There is one take only. B while Backspace is held begins another.")
+            self.notices.append("There is one take only. <branch> while <rewind> is held begins another.")
             return
         self._other = Take(self._take, last, world.moment(), self._reread)
         world.restore(there.moment)
         self._go_on(world, there)
-        self.notices.append(f"Take {self._take} at frame {self._index:,}; B goes back to the other.")
+        self.notices.append(f"Take {self._take} at frame {self._index:,}; <branch> goes back to the other.")
 
     def _go_on(self, world: World, take: Take) -> None:
         """The world is now where a take was left."""
@@ -452,7 +528,7 @@ class Dreamer(threading.Thread):
 
         def granted(world: World) -> None:
             if self.race:
-                self.notices.append("Not while memories are compared; F3 ends that.")
+                self.notices.append("Not while memories are compared; <compare> ends that.")
             else:
                 wish(world)
 

@@ -9,6 +9,7 @@
 6    out of memory
 7    the disk, or the folder of recordings
 8    a replay that differs from its recording
+9    a package that is not installed; the line says how to
 130  Ctrl-C; the recording is closed and plays
 """
 
@@ -52,6 +53,10 @@ class ReplayError(PlayError):
     code = 8
 
 
+class PackageError(PlayError):
+    code = 9
+
+
 class SaveError(PlayError):
     """A save that cannot be played on. Told in the window, where play goes on."""
 
@@ -91,6 +96,16 @@ def translate(error: Exception) -> PlayError | None:
             f"{error.strerror}: {error.filename or 'the file being written'}. Make room, try again."
         )
     return None
+
+
+def reason(error: BaseException) -> str:
+    """Why play has ended, for a window that has no room for a traceback."""
+    told = translate(error) if isinstance(error, Exception) else None
+    return str(told) if told else f"A bug: {type(error).__name__}: {error}. The terminal has the details."
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(translate(error), OutOfMemoryError)
 
 
 def for_the_user(work: Callable[[], object]) -> None:

@@ -24,6 +24,7 @@ class World(Protocol):
     @property
     def memories(self) -> Sequence[str]: ...  # that may be switched to
     def switch(self, memory: str) -> int: ...
+    def shrink(self, memory: str) -> None: ...  # forget all but the last frames, for want of room
     def beside(self, memory: str) -> "World": ...  # the same networks, another past
     @property
     def timings(self) -> dict[str, float]: ...  # seconds of the last frame's stages

@@ -14,28 +14,37 @@ FULL = 32768  # of an axis
 TILTED, UPRIGHT = 0.45, 0.3  # of it: a stick presses its key beyond the one and lets go within the other
 
 AXES = {
-    (pygame.CONTROLLER_AXIS_LEFTX, -1): pygame.K_a,
-    (pygame.CONTROLLER_AXIS_LEFTX, 1): pygame.K_d,
-    (pygame.CONTROLLER_AXIS_LEFTY, -1): pygame.K_w,
-    (pygame.CONTROLLER_AXIS_LEFTY, 1): pygame.K_s,
-    (pygame.CONTROLLER_AXIS_RIGHTX, -1): pygame.K_LEFT,
-    (pygame.CONTROLLER_AXIS_RIGHTX, 1): pygame.K_RIGHT,
-    (pygame.CONTROLLER_AXIS_TRIGGERRIGHT, 1): pygame.K_LCTRL,
+    (pygame.CONTROLLER_AXIS_LEFTX, -1): "strafe_left",
+    (pygame.CONTROLLER_AXIS_LEFTX, 1): "strafe_right",
+    (pygame.CONTROLLER_AXIS_LEFTY, -1): "forward",
+    (pygame.CONTROLLER_AXIS_LEFTY, 1): "back",
+    (pygame.CONTROLLER_AXIS_RIGHTX, -1): "turn_left",
+    (pygame.CONTROLLER_AXIS_RIGHTX, 1): "turn_right",
+    (pygame.CONTROLLER_AXIS_TRIGGERRIGHT, 1): "fire",
 }
 BUTTONS = {
-    pygame.CONTROLLER_BUTTON_A: pygame.K_SPACE,
-    pygame.CONTROLLER_BUTTON_B: pygame.K_e,
-    pygame.CONTROLLER_BUTTON_X: pygame.K_b,
-    pygame.CONTROLLER_BUTTON_Y: pygame.K_TAB,
-    pygame.CONTROLLER_BUTTON_LEFTSHOULDER: pygame.K_BACKSPACE,
-    pygame.CONTROLLER_BUTTON_RIGHTSHOULDER: pygame.K_LSHIFT,
-    pygame.CONTROLLER_BUTTON_START: pygame.K_ESCAPE,
-    pygame.CONTROLLER_BUTTON_BACK: pygame.K_F1,
-    pygame.CONTROLLER_BUTTON_DPAD_UP: pygame.K_UP,
-    pygame.CONTROLLER_BUTTON_DPAD_DOWN: pygame.K_DOWN,
-    pygame.CONTROLLER_BUTTON_DPAD_LEFT: pygame.K_a,
-    pygame.CONTROLLER_BUTTON_DPAD_RIGHT: pygame.K_d,
+    pygame.CONTROLLER_BUTTON_A: "fire",
+    pygame.CONTROLLER_BUTTON_B: "use",
+    pygame.CONTROLLER_BUTTON_X: "branch",
+    pygame.CONTROLLER_BUTTON_Y: "next world",
+    pygame.CONTROLLER_BUTTON_LEFTSHOULDER: "rewind",
+    pygame.CONTROLLER_BUTTON_RIGHTSHOULDER: "run",
+    pygame.CONTROLLER_BUTTON_START: "menu",
+    pygame.CONTROLLER_BUTTON_BACK: "help",
+    pygame.CONTROLLER_BUTTON_DPAD_UP: "forward",
+    pygame.CONTROLLER_BUTTON_DPAD_DOWN: "back",
+    pygame.CONTROLLER_BUTTON_DPAD_LEFT: "strafe_left",
+    pygame.CONTROLLER_BUTTON_DPAD_RIGHT: "strafe_right",
 }
+
+
+def code(control: int | tuple[int, int]) -> int:
+    """A stick's way or a button as the code of a key that is on no keyboard: those are positive."""
+    return -1 - control if isinstance(control, int) else -100 - 2 * control[0] - (control[1] > 0)
+
+
+PAD = {code(control): does for control, does in [*AXES.items(), *BUTTONS.items()]}
+START = code(pygame.CONTROLLER_BUTTON_START)
 
 
 class Gamepad:
@@ -58,7 +67,7 @@ class Gamepad:
             case pygame.CONTROLLERAXISMOTION:
                 return self._axis(event.axis, event.value / FULL)
             case pygame.CONTROLLERBUTTONDOWN | pygame.CONTROLLERBUTTONUP if event.button in BUTTONS:
-                return [key(BUTTONS[event.button], event.type == pygame.CONTROLLERBUTTONDOWN)]
+                return [key(code(event.button), event.type == pygame.CONTROLLERBUTTONDOWN)]
             case _:
                 return [event]
         return []
@@ -72,14 +81,14 @@ class Gamepad:
             down = side * tilt >= TILTED
             if down != (way in self._tilted):
                 self._tilted ^= {way}
-                events.append(key(AXES[way], down))
+                events.append(key(code(way), down))
         return events
 
     def _upright(self) -> list[pygame.Event]:
         """Every stick lets go: its pad was unplugged."""
         tilted, self._tilted = self._tilted, set()
-        return [key(AXES[way], False) for way in sorted(tilted)]
+        return [key(code(way), False) for way in sorted(tilted)]
 
 
-def key(code: int, down: bool) -> pygame.Event:
-    return pygame.Event(pygame.KEYDOWN if down else pygame.KEYUP, key=code)
+def key(which: int, down: bool) -> pygame.Event:
+    return pygame.Event(pygame.KEYDOWN if down else pygame.KEYUP, key=which)

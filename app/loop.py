@@ -4,18 +4,27 @@ from typing import Protocol
 
 from .dreamer import Dreamer
 from .frame import Frame
+from .gif import LastSeconds
+from .meter import Meter
+from .players import Player
 from .record import Recorder
 
 
 class Stage(Protocol):
-    """Where frames are shown and wishes come from: a window, or a terminal."""
+    """Where frames are shown and wishes come from: a window, a browser, or a terminal."""
 
+    player: str  # who plays at first
+    controller: Player
+    rewinds: bool  # whether it may be asked to go back in time
     patience: float  # seconds a lap may wait for a frame
     forgiving: bool  # whether play goes on when a recording fails
+    lingers: bool  # whether it shows why a dream has failed until somebody has read it
 
+    def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None: ...
     def listen(self) -> list[str]: ...
     def show(self, frame: Frame | None) -> None: ...
     def tell(self, line: str) -> None: ...
+    def close(self) -> None: ...
 
 
 def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
@@ -29,7 +38,9 @@ def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
             grant(wish, dreamer, recorder)
         frame = dreamer.frames.take(stage.patience)  # dreamt elsewhere, meanwhile, and remembered there too
         stage.show(frame)
-        dreamer.check()
+        lingers = stage.lingers and dreamer.error is not None
+        if not lingers:
+            dreamer.check()
         while dreamer.notices:
             stage.tell(dreamer.notices.popleft())
         if recorder.error is not None and recorder.error is not told:
@@ -37,7 +48,7 @@ def play(stage: Stage, dreamer: Dreamer, recorder: Recorder) -> None:
                 recorder.check()
             told = recorder.error
             stage.tell(str(told))
-        if over:
+        if over and not lingers:
             return
 
 
@@ -62,6 +73,8 @@ def grant(wish: str, dreamer: Dreamer, recorder: Recorder) -> None:
             dreamer.switch_memory()
         case "compare":
             dreamer.compare()
+        case "real":
+            dreamer.show_real()
         case "rewind":
             dreamer.rewind()
         case "let go":

@@ -7,16 +7,32 @@ therefore counts the seconds of its own computing alone.
 import time
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from worldmodel.openings import Opening
 
 from . import chain
-from .frame import Stats, World
+from .frame import Stats
 
 AMPLIFIED = 4  # how often a difference is shown stronger than it is
 SMOOTH = 15  # frames that a frame rate is the median of
+
+
+class Contender(Protocol):
+    """As much of a World as it takes to be compared."""
+
+    prompt: str
+
+    @property
+    def memory(self) -> str: ...
+    def reset(self, opening: Opening, seed: int = 0) -> np.ndarray: ...
+    def step(self, keys: np.ndarray) -> Any: ...
+    def decode(self, latent: Any) -> np.ndarray: ...
+    def say(self, text: str) -> Sequence[str]: ...
+    def stats(self) -> Stats: ...
 
 
 class Costs:
@@ -41,6 +57,11 @@ class Costs:
         return len(self.seen)
 
     @property
+    def remembers(self) -> bool:
+        """Whether there is a memory to measure; the real game has none."""
+        return not self.seen or self.seen[-1] > 0
+
+    @property
     def clock(self) -> float:
         """Seconds of computing that they took."""
         return self.ends[-1] if self.ends else 0.0
@@ -58,7 +79,7 @@ class Costs:
 class Pane:
     """A world, what it dreamt last and what every frame of it cost."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Contender) -> None:
         self.world, self.costs = world, Costs(world.memory)
 
     def begin(self, opening: Opening, seed: int, prompt: str | None = None) -> None:

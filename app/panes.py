@@ -81,7 +81,9 @@ class Panes(Pen):
             self.text(f"  {1000 * pane.seconds[-1]:.0f} ms a frame", PAPER),
             self.text(f"  frame {pane.index:,} at {pane.clock:.1f} s", DIM),
         ]
-        tokens = f"{pane.kept[-1]:,} of {pane.seen[-1]:,} tokens kept, {pane.bytes[-1] / 1e6:,.0f} MB"
+        tokens = "no dream: the engine itself"
+        if pane.remembers:
+            tokens = f"{pane.kept[-1]:,} of {pane.seen[-1]:,} tokens kept, {pane.bytes[-1] / 1e6:,.0f} MB"
         while len(rate) > 2 and self.beside(rate).get_width() > width:
             rate.pop()
         return [self.beside(rate), self.fit(tokens, width)]
@@ -104,7 +106,8 @@ class Panes(Pen):
 
 
 def figures(panes: Sequence[Costs]) -> dict[str, dict[str, Sequence[float]]]:
-    """What is charted: per chart and pane a number for each frame."""
+    """What is charted: per chart and pane a number for each frame. An engine would dwarf them."""
+    panes = [pane for pane in panes if pane.remembers]
     return {
         "Frames per second": {pane.name: pane.fps[: pane.index] for pane in panes},
         "Memory, MB": {pane.name: [size / 1e6 for size in pane.bytes[: pane.index]] for pane in panes},
@@ -124,6 +127,8 @@ def standing(pane: Costs, leader: Costs) -> str:
     """How a pane does against the one that leads."""
     if pane is leader:
         return "leads"
+    if not pane.remembers:
+        return f"frame {pane.index:,}"  # it does not race
     behind = pane.behind(leader)
     if not behind:
         return "as fast"

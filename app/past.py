@@ -40,6 +40,9 @@ class Past:
         self.frames, self.moments = [frame], []
         self.keep(world)
 
+    def forget(self) -> None:
+        self.frames, self.moments = [], []
+
     def see(self, world: "World", frame: "Frame") -> None:
         """To be called after each frame."""
         self.frames.append(frame)

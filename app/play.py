@@ -10,6 +10,7 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,10 @@ from . import config, loop
 from .autopilot import Autopilot
 from .console import Console
 from .dreamer import Dreamer
-from .errors import DisplayError, UsageError
+from .errors import DisplayError, UsageError, is_out_of_memory
 from .frame import Frame, World
 from .gif import LastSeconds
+from .keys import Keys
 from .meter import Meter
 from .past import Past
 from .players import Player
@@ -46,8 +48,9 @@ OpenWorld = Callable[[DictConfig, dict[str, Any], Callable[[str], None]], World]
 OpenScenes = Callable[[DictConfig], Mapping[str, Opening]]
 
 
-def parser() -> config.Parser:
-    flags = config.Parser("play", "Play a dream.")
+def parser(verb: str = "play", about: str = "Play a dream.") -> config.Parser:
+    """The flags of play, which other verbs that play take too."""
+    flags = config.Parser(verb, about, "configs/play.yaml")
     add = flags.add_argument
     add("--world", help="opening scene")
     add("--start", metavar="PICTURE", help="dream on from this picture")
@@ -67,9 +70,11 @@ def parser() -> config.Parser:
     return flags
 
 
-def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
+def settings(
+    argv: Sequence[str], words: config.Parser | None = None
+) -> tuple[DictConfig, argparse.Namespace]:
     """The configuration with flags and key=value words applied, and the flags."""
-    flags = parser().parse_intermixed_args(argv)
+    flags = (words or parser()).parse_intermixed_args(argv)
     cfg = config.load(flags.config, flags.settings)
     shipped = config.load(config.ROOT / "configs" / "play.yaml")
     if missing := ", ".join(str(name) for name in shipped if name not in cfg):
@@ -79,26 +84,44 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, argparse.Namespace]:
             cfg[name] = value
     if flags.headless and flags.fps is None and not any(word.startswith("fps=") for word in flags.settings):
         cfg.fps = 0
+    check(cfg)
+    return cfg, flags
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise UsageError for what play cannot do."""
     if cfg.memory not in cfg.memories:
         raise UsageError(f"No memory {cfg.memory!r}{config.suggestion(cfg.memory, map(str, cfg.memories))}")
+    if cfg.fallback is not None and cfg.fallback not in cfg.memories:
+        raise UsageError(
+            f"No memory {cfg.fallback!r}{config.suggestion(cfg.fallback, map(str, cfg.memories))}"
+        )
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
     if cfg.rewind.every < 1:
         raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
-    return cfg, flags
+    Keys(cfg["keys"])
 
 
 def main(
     argv: Sequence[str], open_world: OpenWorld = open_world, open_scenes: OpenScenes = open_scenes
 ) -> int:
     cfg, flags = settings(argv)
+    return run(cfg, lambda: find_stage(cfg, flags, players_of(cfg)), open_world, open_scenes)
+
+
+def run(
+    cfg: DictConfig, find_stage: Callable[[], loop.Stage], open_world: OpenWorld, open_scenes: OpenScenes
+) -> int:
+    """Play these settings on a stage, until somebody has enough of it."""
     openings = open_scenes(cfg)
     scene = str(cfg.world) if cfg.world is not None else next(iter(openings))
     if scene not in openings:
         raise UsageError(f"No world {scene!r}; there is {', '.join(openings)}.")
-    stage = find_stage(cfg, flags, players_of(cfg))
-    recordings = Path(cfg.recordings).expanduser()
+    stage = find_stage()
+    # whole paths, since the real game is started from within a folder of its own
+    recordings, saves = (Path(folder).expanduser().absolute() for folder in (cfg.recordings, cfg.saves))
     if cfg.record:
         check_writable(recordings)
 
@@ -112,7 +135,7 @@ def main(
         lately.see(frame)
 
     dreamer = Dreamer(
-        lambda report: open_world(cfg, facts, report),
+        lambda report: open_or_smaller(open_world, cfg, facts, report, dreamer.notices.append),
         openings,
         scene,
         stage.controller,
@@ -120,7 +143,8 @@ def main(
         prompt=None if cfg.prompt is None else str(cfg.prompt),
         fps=cfg.fps,
         frames=cfg.frames,
-        saves=Path(cfg.saves).expanduser(),
+        fallback=cfg.fallback,
+        saves=saves,
         past=Past(cfg.rewind.every, cfg.rewind.megabytes if stage.rewinds else 0),
         remember=remember,
     )
@@ -136,8 +160,28 @@ def main(
         for folder in recorder.folders:
             print(f"Recorded: {folder}", flush=True)
         stage.close()
+    dreamer.check()
     recorder.check()
     return 0
+
+
+def open_or_smaller(
+    open_world: OpenWorld,
+    cfg: DictConfig,
+    facts: dict[str, Any],
+    report: Callable[[str], None],
+    tell: Callable[[str], None],
+) -> World:
+    """The world, or where there is no room for it, one that remembers less; that is told."""
+    try:
+        return open_world(cfg, facts, report)
+    except Exception as error:
+        if not is_out_of_memory(error) or cfg.fallback in (None, cfg.memory):
+            raise
+    # only here, since the error held on to what was loaded
+    tell(f"Out of memory: {cfg.fallback} plays in place of {cfg.memory}.")
+    cfg.memory = cfg.fallback
+    return open_world(cfg, facts, report)
 
 
 def players_of(cfg: DictConfig) -> dict[str, Player]:
@@ -168,21 +212,31 @@ def find_stage(
     return Console(name, player, cfg.frames, farewell=HOW_TO_SEE if problem else "")
 
 
-def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
+def no_display() -> str:
+    """Why there can be no window; empty if nothing is known against it."""
     by_itself = sys.platform in ("win32", "darwin") or "SDL_VIDEODRIVER" in os.environ
-    if not by_itself and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise DisplayError("No display: neither DISPLAY nor WAYLAND_DISPLAY is set.")
+    if by_itself or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return ""
+    return "No display: neither DISPLAY nor WAYLAND_DISPLAY is set."
+
+
+def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
+    if problem := no_display():
+        raise DisplayError(problem)
     import pygame
 
+    from .doctor import diagnostics
     from .window import Window
 
     try:
-        return Window(cfg.scale, cfg.overlay, players)
+        return Window(
+            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse
+        )
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error
 
 
-def facts_of(cfg: DictConfig, stage: "Window | Console") -> dict[str, Any]:
+def facts_of(cfg: DictConfig, stage: loop.Stage) -> dict[str, Any]:
     """What a recording says about how it came to be; `open_world` adds weights and machine."""
     return {
         "version": config.version(),

@@ -7,6 +7,8 @@ import pygame
 
 from worldmodel.words import split
 
+from . import gamepad
+
 LONGEST = 400  # letters
 
 
@@ -37,7 +39,7 @@ class PromptLine:
             match event.key:
                 case pygame.K_RETURN | pygame.K_KP_ENTER:
                     return self._end(self.text.strip())
-                case pygame.K_ESCAPE:
+                case pygame.K_ESCAPE | gamepad.START:
                     return self._end("")
                 case pygame.K_BACKSPACE if getattr(event, "mod", 0) & pygame.KMOD_CTRL:
                     self.text = re.sub(r"\S*\s*$", "", self.text)

@@ -12,14 +12,14 @@ import numpy as np
 from worldmodel.openings import Opening
 
 from .frame import World
-from .pane import Pane, difference
+from .pane import Contender, Pane, difference
 
 
 class Race:
     """The panes of one game; the first leads. One thread dreams, others may look."""
 
-    def __init__(self, world: World, rivals: Sequence[str]) -> None:
-        self.panes = [Pane(world), *(Pane(world.beside(rival)) for rival in rivals)]
+    def __init__(self, world: Contender, others: Sequence[Contender]) -> None:
+        self.panes = [Pane(world), *(Pane(other) for other in others)]
 
     def begin(self, opening: Opening, seed: int) -> np.ndarray:
         """The same opening for all; returns its last picture."""

@@ -32,15 +32,15 @@ def write(path: Path, belongs: dict[str, Any], moment: dict[str, Any]) -> int:
 def read(path: Path, belongs: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """The moment in a save. Raises SaveError where there is none, or it belongs to another kind of world."""
     if not path.exists():
-        raise SaveError("Nothing is saved yet; F5 saves.")
+        raise SaveError("Nothing is saved yet; <save> saves.")
     try:
         with torch.serialization.safe_globals([Buckets]):
             saved = torch.load(path, map_location=device, weights_only=True)
         version, known, moment = saved["version"], saved["belongs"], saved["moment"]
     except Exception as error:  # a damaged file raises whatever its bytes make of it
-        raise SaveError(f"{path} is damaged ({type(error).__name__}); F5 saves anew.") from error
+        raise SaveError(f"{path} is damaged ({type(error).__name__}); <save> saves anew.") from error
     if version != VERSION:
-        raise SaveError(f"{path} is of version {version}, this game reads {VERSION}; F5 saves anew.")
+        raise SaveError(f"{path} is of version {version}, this game reads {VERSION}; <save> saves anew.")
     for what, now in belongs.items():
         if known.get(what) != now:
             raise SaveError(

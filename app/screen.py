@@ -12,9 +12,10 @@ import pygame
 
 from worldmodel.actions import FPS, held
 
-from .controls import HELP, Menu
+from .controls import Menu
 from .dreamer import DREAMING, PAUSED, REMEMBERING, Rewound
 from .frame import Frame
+from .keys import Keys, shipped
 from .panes import Panes, headline
 from .pen import DIM, EMBER, GLASS, GLOW, NIGHT, PAPER, RED, Pen
 from .prompt import PromptLine
@@ -30,7 +31,9 @@ NAMES = {
     "record": "Record",
     "memory": "Another memory",
     "compare": "Compare memories",
+    "real": "The real game beside it",
     "player": "Let another play",
+    "diagnostics": "Copy diagnostics",
     "quit": "Quit",
 }
 
@@ -55,6 +58,7 @@ class View:
     recording: float | None = None  # seconds
     rewound: Rewound | None = None
     race: Race | None = None  # shown in place of the frame
+    failure: str = ""  # why there will be no more frames
     difference: bool = False  # shown in place of the other panes' pictures
     reach: tuple[float, int] = (0.0, 0)  # seconds that may be rewound, and the bytes they cost
 
@@ -62,7 +66,8 @@ class View:
 class Screen(Pen):
     """A resizable window. Raises pygame.error where there is none to be had."""
 
-    def __init__(self, scale: int, height: int, width: int) -> None:
+    def __init__(self, scale: int, height: int, width: int, keys: Keys | None = None) -> None:
+        self._keys = keys or shipped()
         pygame.display.init()
         pygame.display.set_caption("FAST-AR Play")
         across, down = pygame.display.get_desktop_sizes()[0]
@@ -99,6 +104,9 @@ class Screen(Pen):
         if view.menu is not None and view.menu.open:
             self._veil(120)
             self._menu(view)
+        elif view.failure:
+            self._veil(120)
+            self._failure(view.failure)
         elif view.line is not None and view.line.open:
             self._line(view.line)
         elif view.help:
@@ -107,7 +115,7 @@ class Screen(Pen):
             self._rewound(view.rewound, view.state)
         elif view.state == PAUSED:
             self._paused()
-        if view.toast and view.rewound is None:
+        if view.toast and view.rewound is None and not view.failure:
             self._toast(view.toast)
         pygame.display.flip()
 
@@ -246,16 +254,18 @@ class Screen(Pen):
 
     def _help(self, view: View) -> None:
         """Two columns of keys."""
-        middle = (len(HELP) + 1) // 2
-        columns = [self._keys(HELP[:middle]), self._keys((*HELP[middle:], *[("", "")] * (len(HELP) % 2)))]
+        rows = self._keys.help()
+        rows += [("", "")] * (len(rows) % 2)
+        middle = len(rows) // 2
+        columns = [self._column(rows[:middle]), self._column(rows[middle:])]
         table = self.beside(columns, 2.0)
         heading = self.text(view.title, EMBER, 1.2, bold=True)
-        footing = self.text("F1 or H shows this again; a gamepad plays too", DIM)
+        footing = self.text(self._keys.spell("<help> shows this again; a gamepad plays too"), DIM)
         if table.get_width() > self.surface.get_width() - 2 * self.unit:
             return
         self._card([heading, None, table, None, footing], "center", self.surface.get_rect().center)
 
-    def _keys(self, lines) -> pygame.Surface:
+    def _column(self, lines: Sequence[tuple[str, str]]) -> pygame.Surface:
         keys = [self.text(key, PAPER, bold=True) for key, _ in lines]
         words = [self.text(word, DIM) for _, word in lines]
         left, line = max(key.get_width() for key in keys) + self.unit, round(1.45 * self.unit)
@@ -303,9 +313,19 @@ class Screen(Pen):
             pygame.draw.line(image, RED, (0, middle), (image.get_width(), middle), max(1, self.unit // 8))
         return image
 
+    def _failure(self, reason: str) -> None:
+        """Why the dream has ended; it stays until somebody has read it."""
+        width, height = self.surface.get_size()
+        room = min(40 * self.unit, width - 4 * self.unit)
+        lines = self.wrap(reason, room)
+        heading = self.text("The dream has ended", RED, 1.2, bold=True)
+        advice = self._keys.spell("<menu> has diagnostics to copy, and the way out")
+        rows = [heading, None, *lines, None, self.fit(advice, room, colour=DIM)]
+        self._card(rows, "center", (width // 2, height // 2))
+
     def _paused(self) -> None:
         width, height = self.surface.get_size()
-        advice = self.text("P to go on, N for one frame", DIM)
+        advice = self.text(self._keys.spell("<pause> to go on, <step> for one frame"), DIM)
         row = self.beside([self.text("Paused", EMBER, 1.2, bold=True), advice])
         self._card([row], "center", (width // 2, height * 3 // 4))
 
@@ -323,7 +343,11 @@ class Screen(Pen):
         reach = (rewound.newest - rewound.oldest) / FPS
         going = state == REMEMBERING
         cost = f"{reach:.0f} s may be rewound; {megabytes(rewound.bytes)} keep them"
-        advice = "Remembering how it was\u2026" if going else "Let go to play on; B keeps both takes"
+        advice = (
+            "Remembering how it was\u2026"
+            if going
+            else self._keys.spell("Let go to play on; <branch> keeps both takes")
+        )
         rows = [
             self.beside(heading),
             self.bar(share, room),

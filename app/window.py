@@ -1,8 +1,10 @@
 """The stage with a window: feeds the controls, keeps what is on screen up to date."""
 
+import queue
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -11,11 +13,14 @@ import pygame
 from worldmodel.actions import FPS
 from worldmodel.episodes import HEIGHT, WIDTH
 
+from .clipboard import copy
 from .controls import Controls
 from .dreamer import Dreamer, Hands
+from .errors import reason
 from .frame import Frame
 from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
+from .keys import Keys, shipped
 from .meter import Meter, ProcessMemory
 from .players import Player, Players
 from .record import ENLARGED, Recorder, disk_error
@@ -32,13 +37,24 @@ class Window:
     patience = 1 / 60
     forgiving = True
     rewinds = True
+    lingers = True
 
-    def __init__(self, scale: int, overlay: int, others: Mapping[str, Player]) -> None:
-        """`others` may play in place of a person."""
-        self._screen = Screen(scale, HEIGHT, WIDTH)
+    def __init__(
+        self,
+        scale: int,
+        overlay: int,
+        others: Mapping[str, Player],
+        diagnose: Callable[[str], str] = lambda speed: speed,
+        keys: Keys | None = None,
+        mouse: bool = False,
+    ) -> None:
+        """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say."""
+        self._keys = keys or shipped()
+        self._screen = Screen(scale, HEIGHT, WIDTH, self._keys)
         self._hands = Hands()
         self.controller = Players(human=self._hands, **others)
-        self._gamepad, self._controls = Gamepad(), Controls(self._screen.item_at)
+        self._gamepad = Gamepad()
+        self._controls = Controls(self._screen.item_at, self._keys, mouse)
         self._view = View(
             title="", overlay=overlay, menu=self._controls.menu, line=self._controls.line, help=True
         )
@@ -48,6 +64,7 @@ class Window:
         self._news = True
         self._held_by_menu = False
         self._rss = ProcessMemory()
+        self._diagnose, self._diagnosed = diagnose, queue.SimpleQueue[str]()
 
     def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None:
         """The window opens before there is anything to show; this is what it will show."""
@@ -62,7 +79,11 @@ class Window:
             for each in self._gamepad.translate(event):
                 self._controls.feed(each)
             self._news = True
-        self._hands.hold(*self._controls.keys())
+        while not self._diagnosed.empty():
+            self._copy(self._diagnosed.get())
+        if self._controls.looking != pygame.mouse.get_relative_mode():
+            pygame.mouse.set_relative_mode(self._controls.looking)
+        self._hands.hold(*self._controls.keys(), self._controls.moved())
         return [further for wish in self._controls.wishes() for further in self._grant(wish)]
 
     def _grant(self, wish: str) -> list[str]:
@@ -77,9 +98,12 @@ class Window:
                 self._screenshot()
             case "gif":
                 self._gif()
+            case "diagnostics":
+                self._examine()
+                return self._going_on()
             case "player":
                 now = self.controller.next()
-                self.tell("You play again" if now == "human" else f"The {now} plays; F6 takes the next")
+                self.tell("You play again" if now == "human" else f"The {now} plays; <player> takes the next")
                 return self._going_on()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
@@ -117,17 +141,22 @@ class Window:
         view.fps, view.pace = self._meter.fps, self._meter.seconds[-PACE_FRAMES:]
         view.rss, view.gpu = self._rss(), self._gpu()
         view.race, past = self._dreamer.race, self._dreamer.past
+        view.failure = reason(self._dreamer.error) if self._dreamer.error else ""
         view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
         self._news, self._drawn = False, now
 
     def tell(self, line: str) -> None:
-        self._view.toast, self._toast_ends, self._news = line, time.monotonic() + TOAST_SECONDS, True
+        self._view.toast, self._toast_ends, self._news = (
+            self._keys.spell(line),
+            time.monotonic() + TOAST_SECONDS,
+            True,
+        )
 
     def _difference(self) -> None:
         if self._dreamer.race is None:
-            self.tell("F3 compares memories; X then shows how they differ")
+            self.tell("<compare> compares memories; <difference> then shows how they differ")
             return
         self._view.difference = not self._view.difference
 
@@ -159,8 +188,26 @@ class Window:
         write_beside(path, pictures, self._lately.fps, told)
 
     def _picture_path(self, frame: Frame, kind: str) -> Path:
-        name = f"{datetime.now():%Y%m%d-%H%M%S}_{frame.world}_{frame.index}.{kind}"
-        return self._recorder.root / name
+        return self._stamped(f"{frame.world}_{frame.index}.{kind}")
+
+    def _stamped(self, name: str) -> Path:
+        return self._recorder.root / f"{datetime.now():%Y%m%d-%H%M%S}_{name}"
+
+    def _examine(self) -> None:
+        """Ask what doctor would say. It takes a second, so play goes on meanwhile; the clipboard is here."""
+        fps, frame = self._meter.fps, self._view.frame
+        speed = f"{fps:.1f} frames a second at frame {frame.index}" if fps and frame else "not known yet"
+        self.tell("Looking around for a second")
+        work = threading.Thread(target=lambda: self._diagnosed.put(self._diagnose(speed)), daemon=True)
+        work.start()
+
+    def _copy(self, text: str) -> None:
+        try:
+            written = copy(text, self._stamped("diagnostics.txt"))
+        except OSError as error:
+            self.tell(str(disk_error(error, self._recorder.root)))
+        else:
+            self.tell(f"Diagnostics are in {written}" if written else "Diagnostics are on the clipboard")
 
     def _screenshot(self) -> None:
         """The dream alone, enlarged; in the folder of recordings."""

@@ -4,6 +4,7 @@ Nothing else in app knows how a world is loaded. torch is imported here and only
 window opens, and a wrong flag is told, without waiting for it.
 """
 
+import gc
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,25 @@ class Solo:
         self._name(memory)
         return self._world.switch(method.cache, method.cross)
 
+    def shrink(self, memory: str) -> None:
+        """Let go of all that is remembered, then remember the last frames, if there are any, in this way."""
+        import torch
+
+        self._world.memory.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        if self._world.frame_index:
+            self.switch(memory)
+        else:
+            self._use(memory)
+
+    def _use(self, memory: str) -> None:
+        """Begin with an empty memory of this kind."""
+        method = self._methods[memory]()
+        self._name(memory)
+        self._world.use(method.cache)
+        self._world.cross = method.cross
+
     def _name(self, memory: str) -> None:
         self.memory = self._belongs["memory"] = memory
 
@@ -69,10 +89,7 @@ class Solo:
         """Go on from a moment to the bit, also from one of another memory."""
         memory, state = moment
         if memory != self.memory:
-            method = self._methods[memory]()
-            self._name(memory)
-            self._world.use(method.cache)
-            self._world.cross = method.cross
+            self._use(memory)
         self._world.load_state_dict(state)
         self.prompt = self._world.prompts[0]
 

@@ -57,7 +57,7 @@ class FakeWorld:
         self.timings: dict[str, float] = {}
         self.frame_index = 0
         self.steps: list[np.ndarray] = []
-        self.loaded, self.restored = 0, 0
+        self.loaded, self.restored, self.shrunk = 0, 0, 0
 
     def reset(self, opening: Opening, seed: int = 0) -> np.ndarray:
         self.x, self.angle, self.frame_index = float(seed), 0.0, len(opening.frames)
@@ -87,6 +87,9 @@ class FakeWorld:
         self.memory = memory
         return 20
 
+    def shrink(self, memory: str) -> None:
+        self.memory, self.shrunk = memory, self.shrunk + 1
+
     def beside(self, memory: str) -> "FakeWorld":
         other = FakeWorld(self.seconds)
         other.memory = memory
@@ -99,7 +102,7 @@ class FakeWorld:
 
     def load(self, path: Path) -> tuple[Mapping[str, Any], np.ndarray]:
         if not path.is_file():
-            raise SaveError("Nothing is saved yet; F5 saves.")
+            raise SaveError("Nothing is saved yet; <save> saves.")
         saved = json.loads(path.read_text())
         self.x, self.angle = saved["at"]
         self.loaded += 1

@@ -1,7 +1,8 @@
 import pygame
 import pytest
 
-from app.controls import HELD, Controls
+from app.controls import Controls, codes
+from app.keys import ACTIONS, NAMES, shipped
 from worldmodel.actions import KEYS, held
 
 
@@ -43,7 +44,12 @@ def test_chords_hold_several_keys_at_once(controls):
 
 
 def test_every_key_of_the_game_is_on_the_keyboard():
-    assert set(HELD.values()) == set(KEYS)
+    assert set(shipped().does.values()) == set(ACTIONS) >= set(KEYS)
+
+
+def test_every_name_is_a_key_of_its_own():
+    known = [code for name in NAMES if name not in ("ctrl", "shift", "alt") for code in codes(name)]
+    assert len(set(known)) == len(known) and set(codes("shift")) < set(known)
 
 
 def test_letting_go_of_one_of_two_keys_for_the_same_thing_keeps_it_held(controls):
@@ -94,6 +100,37 @@ def test_a_wish_is_made_once_per_press(controls, key, wish):
     post(controls, *down(key), *up(key))
     assert controls.wishes() == [wish]
     assert controls.wishes() == []
+
+
+@pytest.fixture
+def looking(controls):
+    controls._mouse = True
+    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 5), "button": 1}))
+    return controls
+
+
+def moved(controls, pixels):
+    post(controls, (pygame.MOUSEMOTION, {"pos": (5, 5), "rel": (pixels, 3), "buttons": (0, 0, 0)}))
+    return controls.moved()
+
+
+def test_the_pointer_is_never_taken_unasked(controls):
+    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 5), "button": 1}))
+    assert not controls.looking and now(controls) == set() and not moved(controls, 9)
+
+
+def test_a_click_takes_the_pointer_and_the_next_one_fires(looking):
+    assert looking.looking and now(looking) == set() and moved(looking, 9) == 9 and not looking.moved()
+    post(looking, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 5), "button": 1}))
+    assert now(looking) == {"fire"}
+    post(looking, (pygame.MOUSEBUTTONUP, {"pos": (5, 5), "button": 1}))
+    assert now(looking) == set()
+
+
+@pytest.mark.parametrize("ending", [(pygame.WINDOWFOCUSLOST,), *down(pygame.K_ESCAPE), *down(pygame.K_t)])
+def test_what_releases_the_keys_gives_the_pointer_back(looking, ending):
+    post(looking, ending)
+    assert not looking.looking and not moved(looking, 9)
 
 
 def test_closing_the_window_is_a_wish_to_quit(controls):

@@ -25,6 +25,7 @@ def raises(error):
         (MemoryError(), 6),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), 6),
         (errors.DiskError("x"), 7),
+        (errors.PackageError("x"), 9),
         (OSError(errno.ENOSPC, "No space left on device", "a/file"), 7),
         (KeyboardInterrupt(), 130),
     ],

@@ -152,7 +152,7 @@ def test_both_takes_are_kept_by_a_branch():
         session.dreamer.single_step()
         session.until(lambda: len(session.seen) == 13)
         session.dreamer.branch()
-        assert session.note() == "Take 1 at frame 12; B goes back to the other."
+        assert session.note() == "Take 1 at frame 12; <branch> goes back to the other."
         session.dreamer.single_step()
         session.until(lambda: len(session.seen) == 14)
     second, first = session.seen[-2:]

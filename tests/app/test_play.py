@@ -217,6 +217,7 @@ def test_an_unknown_world_lists_those_there_are():
         (["--headless", "--window"], "not allowed with argument"),
         (["--config", "nowhere.yaml"], "No settings at nowhere.yaml"),
         (["trian"], "No verb trian; did you mean train?"),
+        (["doctor", "wieghts=x"], "No setting wieghts; did you mean weights?"),
         (["train", "--config", "nowhere.yaml"], "No settings at nowhere.yaml"),
     ],
 )

@@ -35,7 +35,8 @@ class Ticking(FakeWorld):
 def race(monkeypatch, *seconds):
     clock = [0.0]
     monkeypatch.setattr("app.pane.time.perf_counter", lambda: clock[0])
-    running = Race(Ticking(clock, seconds), ["dense"])
+    world = Ticking(clock, seconds)
+    running = Race(world, [world.beside("dense")])
     running.begin(openings()["cellar"], seed=0)
     return running
 
@@ -118,7 +119,7 @@ def test_a_race_begins_again_goes_on_and_leaves_the_leader_to_play_alone():
             session.dreamer.notices.clear()
             refused()
             eventually(lambda: session.dreamer.notices)
-            assert session.dreamer.notices[0] == "Not while memories are compared; F3 ends that."
+            assert session.dreamer.notices[0] == "Not while memories are compared; <compare> ends that."
         session.dreamer.compare()
         eventually(lambda: session.dreamer.race is None)
         last = len(session.seen)

@@ -95,7 +95,7 @@ def test_a_save_of_another_kind_is_refused(tmp_path):
 
 def test_a_damaged_save_is_told_and_nothing_changes(tmp_path):
     path, world = tmp_path / "quick.save", solo()
-    assert refusal(world, path) == "Nothing is saved yet; F5 saves."
+    assert refusal(world, path) == "Nothing is saved yet; <save> saves."
     world.save(path, {}, opening().frames[-1])
     whole = path.read_bytes()
     for part in (b"", b"nonsense", whole[: len(whole) // 2]):

@@ -57,6 +57,9 @@ def test_any_window_can_be_drawn(screen, frame, size, state):
             view.help, view.toast, view.recording = not menu.open, "toast " * 99, 1.0
             view.gpu, view.pace = 10**9, [0.05, 0.06, 1.0]
             screen.draw(view)
+            view.failure = "Out of memory. " * 20
+            screen.draw(view)
+            view.failure = ""
             view.help, view.rewound = False, Rewound(at=20, oldest=20, newest=20, bytes=10**8)
             screen.draw(view)
 

@@ -199,10 +199,12 @@ def sentences(meta: dict[str, Any], steps: list[dict[str, Any]], start: int, sto
     """Every part that can be told of the chunk start..stop, in reading order.
 
     Parts: world, inventory, here, view, objects, motion, status, event, memory. `start` must be a frame
-    of the episode; a chunk that runs past the end is cut there.
+    of the episode; a chunk that runs past the end is cut there. Of a dream only its prompt can be told.
     """
     chunk = steps[start:stop]
     now = chunk[len(chunk) // 2]
+    if "prompt" in now:
+        return [("world", now["prompt"])]
     world = meta["world"]
     told = _stock(world, now) if isinstance(world, str) else _place(world, now)
     told += [("objects", _objects(now["objects"])), ("motion", _motion(chunk)), ("status", _status(now))]
