@@ -17,6 +17,7 @@ from .control import TURN
 SLOW = 2.5  # frames for which the game turns at half pace after a turn key goes down: 5 tics of 2 a frame
 FRICTION = 0.844  # of a step is left in the next frame
 THRUST = (2.66, 2.24)  # map units a frame that walking and strafing add; running doubles them
+LOST = 0.2  # of the steps before in training are far from true
 UNIT = 8.0  # map units: the size of a step as the network is told of it
 FINEST, COARSEST = 256.0, 2304.0  # map units: a place turns a key once in the one, and returns in the other
 AHEAD = 8.0  # times that the finest pair of channels turns when the player turns once
@@ -43,7 +44,7 @@ class Odometer(nn.Module):
             conv(hidden, hidden, stride=2), Residual(hidden),
         )  # fmt: skip
         self.tell = nn.Sequential(
-            nn.Linear(hidden * rows * columns + 2 * keys + 4, 256), nn.SiLU(), nn.Linear(256, 4)
+            nn.Linear(hidden * rows * columns + 2 * keys + 4, 256), nn.SiLU(), nn.Linear(256, 8)
         )
         for parameter in self.tell[-1].parameters():
             nn.init.zeros_(parameter)
@@ -60,9 +61,13 @@ class Odometer(nn.Module):
         push = thrust(keys)
         first = FRICTION * before + push[:, 0]  # if nothing is in the way
         told = torch.cat([before, first], 1) / UNIT
-        other = self.tell(torch.cat([seen, keys.flatten(1).to(dtype), told.to(dtype)], 1)).float()
-        first = first + UNIT * other[:, :2]
-        second = FRICTION * first + turned_by(push[:, 1], turn) + UNIT * other[:, 2:]
+        answer = self.tell(torch.cat([seen, keys.flatten(1).to(dtype), told.to(dtype)], 1)).float()
+        free, other = (
+            2 * answer[:, :4].sigmoid(),
+            answer[:, 4:],
+        )  # how much of a free step there is: 1 untaught
+        first = free[:, :2] * first + UNIT * other[:, :2]
+        second = free[:, 2:] * (FRICTION * first + turned_by(push[:, 1], turn)) + UNIT * other[:, 2:]
         return torch.stack([first, second], 1)
 
 
@@ -96,7 +101,8 @@ def odometry_loss(
 ) -> Tensor:
     """How wrong the steps between consecutive frames [b, f, n, c] are, about in map units; places [b, f, 3].
 
-    `doubt` is how far off, in map units, the odometer is about the step before.
+    `doubt` is how far off, in map units, the odometer is about the step before; now and then it is lost, since
+    in play it has to go by what it said itself.
     """
     went, heading = places[..., :2].diff(dim=1), places[..., 2]
     here = heading[:, 2:-1].flatten()  # of the second frame of each pair
@@ -106,8 +112,10 @@ def odometry_loss(
     pairs = torch.stack([frames[:, 1:-2], frames[:, 2:-1]], 2).flatten(0, 1)
     held = torch.stack([keys[:, 2:-1], keys[:, 3:]], 2).flatten(0, 1)
     turn = heading.diff(dim=1)[:, 2:].flatten()
-    told = odometer(pairs, held, before + doubt * torch.randn_like(before), turn)
-    return F.smooth_l1_loss(told, torch.stack([first, second], 1))
+    lost = torch.rand(len(before), 1, device=before.device) < LOST * (doubt > 0)
+    before = before + torch.where(lost, 2 * UNIT, doubt) * torch.randn_like(before)
+    told = odometer(pairs, held, before, turn)
+    return F.smooth_l1_loss(told, torch.stack([first, second], 1), beta=0.1)
 
 
 class Moment(NamedTuple):
