@@ -101,8 +101,8 @@ def odometry_loss(
 ) -> Tensor:
     """How wrong the steps between consecutive frames [b, f, n, c] are, about in map units; places [b, f, 3].
 
-    `doubt` is how far off, in map units, the odometer is about the step before; now and then it is lost, since
-    in play it has to go by what it said itself.
+    `doubt` is how far off, in map units, the odometer is about the step before; now and then it is lost,
+    since in play it has to go by what it said itself.
     """
     went, heading = places[..., :2].diff(dim=1), places[..., 2]
     here = heading[:, 2:-1].flatten()  # of the second frame of each pair
