@@ -47,13 +47,11 @@ def recordings(data: Path) -> list[Path]:
 
 def check_odometer(cfg: dict[str, Any], found: Sequence[Path]) -> None:
     """Raise UsageError where the network is to learn what no recording knows."""
-    learns = {"odometer", "flow", "adversarial"} & set(cfg["stages"])
-    rope = cfg["denoiser"].get("rope", [])
-    if learns and len(rope) == 6 and any(Episode(folder).pose is None for folder in found):
-        plain = [rope[0], (sum(rope) - rope[0]) // 2, (sum(rope) - rope[0]) // 2]
+    if "odometer" in cfg["stages"] and any(Episode(folder).pose is None for folder in found):
+        others = ",".join(stage for stage in cfg["stages"] if stage != "odometer")
         raise UsageError(
-            "Recordings do not say where the player stood, and a rope of six numbers makes a network with an "
-            f"odometer, which learns from that. Train one without: denoiser.rope={plain}".replace(", ", ",")
+            "Recordings do not say where the player stood, so no odometer learns from them. Go on from "
+            f"weights that have one, without that stage: start_from=assets stages=[{others}]"
         )
 
 

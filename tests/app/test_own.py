@@ -79,7 +79,7 @@ def test_an_odometer_cannot_learn_from_recordings_and_what_can_is_named(recorded
         f"data={recorded}",
         f"out={tmp_path / 'out'}",
     ]
-    with pytest.raises(UsageError, match=r"denoiser\.rope=\[8,12,12\]"):
+    with pytest.raises(UsageError, match=r"start_from=assets stages=\[autoencoder,flow,"):
         run.main(["train", *settings])
     assert not (tmp_path / "out").exists()
 

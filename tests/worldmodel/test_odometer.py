@@ -29,7 +29,7 @@ from worldmodel.odometer import (
 )
 from worldmodel.openings import load_opening
 from worldmodel.training.flow import wander
-from worldmodel.training.latents import Batch, stood
+from worldmodel.training.latents import Batch, Library, stood
 from worldmodel.training.twostream import TwoStream
 from worldmodel.vocabulary import pad
 from worldmodel.world import World
@@ -198,6 +198,20 @@ def test_without_poses_nobody_knows():
     assert stood(None, 5).isnan().all() and stood(None, 5).shape == (5, 3)
     pose = np.array([[1.0, 2.0, 0.0, 180.0]], np.float32)
     assert_close(stood(pose, 1), torch.tensor([[1.0, 2.0, torch.pi]]), **CLOSE)
+
+
+@torch.no_grad()
+def test_play_without_poses_gets_its_places_by_dead_reckoning():
+    """Those of the other episodes stay what the engine said."""
+    latents, keys = clip(9)
+    known = torch.rand(9, 3)
+    captions = [[[("world", [2])]]] * 2
+    books = Library(list(latents), list(keys), captions, [np.full(9, -1)] * 2, [known, stood(None, 9)])
+    books.reckon(odometer())
+    assert torch.equal(books.places[:9], known)
+    places = reckoned(odometer(), latents[1:], keys[1:])[0]
+    assert_close(books.places[9:, 2], places[:, 2], **CLOSE)
+    assert_close(books.places[9:, :2].remainder(COARSEST), places[:, :2], rtol=0, atol=1e-2)
 
 
 # ---- a world that knows where it is

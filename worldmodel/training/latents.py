@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..autoencoder import Autoencoder, to_frames
 from ..doom.captions import choose, sentences
 from ..episodes import Episode
+from ..odometer import Odometer, reckoned
 from ..vocabulary import Vocabulary, pad
 
 CHUNK = 16  # frames that share a caption
@@ -152,6 +153,17 @@ class Library:
 
     def __len__(self) -> int:
         return len(self.latents)
+
+    @torch.no_grad()
+    def reckon(self, odometer: Odometer) -> None:
+        """Where nobody knows the places of an episode, such as one's own play, an odometer says them."""
+        unknown = self.places.isnan().any(-1).cpu().numpy()
+        for number in np.unique(self.episode[unknown]):
+            start = int(self.starts[number])
+            at = slice(start, start + int((self.episode == number).sum()))
+            known = reckoned(odometer, self.latents[None, at].float(), self.keys[None, at])[0]
+            steps, heading = known[:, 4:], known[:, 2:3]
+            self.places[at] = torch.cat([steps.cumsum(0), heading], 1)
 
     def plan(
         self,

@@ -141,6 +141,8 @@ def _stages(plan: Plan, device: torch.device) -> None:
     if "odometer" in plan.stages and not _done(folder, "odometer", network):
         network = share(train_odometer(library, network, folder, **plan.odometer))
         _finish(folder, "odometer", network)
+    if network.odometer is not None:
+        library.reckon(network.odometer)
     if "flow" in plan.stages and not _done(folder, "flow", network):
         result = train_flow(library, autoencoder, network, folder, **plan.flow)
         export("base", result, {"4": [1.0, 0.857, 0.667, 0.4]})
