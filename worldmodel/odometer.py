@@ -62,10 +62,8 @@ class Odometer(nn.Module):
         first = FRICTION * before + push[:, 0]  # if nothing is in the way
         told = torch.cat([before, first], 1) / UNIT
         answer = self.tell(torch.cat([seen, keys.flatten(1).to(dtype), told.to(dtype)], 1)).float()
-        free, other = (
-            2 * answer[:, :4].sigmoid(),
-            answer[:, 4:],
-        )  # how much of a free step there is: 1 untaught
+        # How much is left of a step in the open, 1 untaught, and what comes to it from elsewhere.
+        free, other = 2 * answer[:, :4].sigmoid(), answer[:, 4:]
         first = free[:, :2] * first + UNIT * other[:, :2]
         second = free[:, 2:] * (FRICTION * first + turned_by(push[:, 1], turn)) + UNIT * other[:, 2:]
         return torch.stack([first, second], 1)
