@@ -6,11 +6,11 @@ is added up, and the key is held until no more than half a frame's turn is owed.
 
 import numpy as np
 
-from worldmodel.actions import KEYS
+from worldmodel.actions import KEYS, SLOW
+from worldmodel.actions import TURN as PACE
 
 PIXEL = 0.12  # degrees that a pixel asks for
 MOST = 60.0  # degrees that may be owed: a hand that stops is not to be followed for long
-PACE, SLOW = 7.03125, 2.5  # degrees a frame; frames at half of it, see worldmodel/odometer.py
 LEFT, RIGHT, RUN = (KEYS.index(name) for name in ("turn_left", "turn_right", "run"))
 
 

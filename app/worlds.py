@@ -95,18 +95,8 @@ class Solo:
 
     def beside(self, memory: str) -> "Solo":
         """Another game over the same networks that remembers in this way; it has yet to begin."""
-        method, ours = self._methods[memory](), self._world
-        world = type(ours)(
-            ours.autoencoder,
-            ours.denoiser,
-            ours.vocabulary,
-            method.cache,
-            cross=method.cross,
-            levels=ours.levels,
-            context_level=ours.context_level,
-            graphs=ours.graphs,
-            fuse=ours.fuse,
-        )
+        method = self._methods[memory]()
+        world = self._world.beside(method.cache, method.cross)
         return Solo(world, memory, {**self._belongs, "memory": memory}, self._methods)
 
     def decode(self, latent: Any) -> np.ndarray:

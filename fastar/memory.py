@@ -10,7 +10,7 @@ Axes: l layers, b batch, h heads, n tokens of the present frame, d head width.
 import copy
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -60,14 +60,9 @@ class Pattern(Protocol):
 
     def plan(self, layer: int, past: Past) -> Any: ...
 
-    def read(self, layer: int, q: Tensor, past: Past, plan: Any, step: int) -> Tensor: ...
-
-
-@runtime_checkable
-class Fusible(Protocol):
-    """What can be compiled in place."""
-
     def fuse(self) -> None: ...
+
+    def read(self, layer: int, q: Tensor, past: Past, plan: Any, step: int) -> Tensor: ...
 
 
 class Memory(Protocol):
@@ -140,7 +135,7 @@ class Remembering:
 
     def fuse(self) -> None:
         """Compile what can be, for a GPU: to be called once there is a `phase`, so that shapes stay."""
-        if isinstance(self.pattern, Fusible):
+        if self.pattern is not None:
             self.pattern.fuse()
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:

@@ -6,6 +6,8 @@ import numpy as np
 
 KEYS = ("forward", "back", "turn_left", "turn_right", "strafe_left", "strafe_right", "fire", "use", "run")
 FPS = 17.5  # two tics of 1/35 s per frame
+TURN = 2 * 640 * 360 / 65536  # degrees that a turn key turns in a frame; running doubles it
+SLOW = 2.5  # frames for which the game turns at half pace after a turn key goes down: 5 tics of 2 a frame
 
 
 def action(held: Iterable[str] = ()) -> np.ndarray:

@@ -12,12 +12,11 @@ sparse  a handful of points carried by the same motion and splatted where they l
 import torch
 from torch import Tensor, nn
 
-from .actions import KEYS
+from .actions import KEYS, TURN
 
 FOCAL = (80.0, 96.0)  # pixels, horizontal and vertical: 90 degrees over 160 pixels, Doom's tall pixels
 EYE, CEILING = 41.0, 87.0  # map units from the eye down to the floor and up to a ceiling of 128
-TURN = 2 * 640 * 360 / 65536  # degrees per frame of two tics; running doubles all three
-WALK, STRAFE = 14.4, 13.8  # map units per frame
+WALK, STRAFE = 14.4, 13.8  # map units per frame; running doubles both
 POINTS = (3, 4)  # rows and columns of sparse points
 DENSE_CHANNELS, SPARSE_CHANNELS = 8, 3 + len(KEYS)
 

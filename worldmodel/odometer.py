@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .actions import SLOW, TURN
 from .autoencoder import Residual, conv, to_cells
-from .control import TURN
 
-SLOW = 2.5  # frames for which the game turns at half pace after a turn key goes down: 5 tics of 2 a frame
 FRICTION = 0.844  # of a step is left in the next frame
 THRUST = (2.66, 2.24)  # map units a frame that walking and strafing add; running doubles them
 LOST = 0.2  # of the steps before in training are far from true

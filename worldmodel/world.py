@@ -118,6 +118,20 @@ class World:
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
         self._graphs = Graphs(self.memory, self._imagine, fuse=self.fuse) if self.graphs else None
 
+    def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> "World":
+        """Another world over the same networks that remembers in this way; it has yet to begin."""
+        return World(
+            self.autoencoder,
+            self.denoiser,
+            self.vocabulary,
+            memory,
+            cross=cross,
+            levels=self.levels,
+            context_level=self.context_level,
+            graphs=self.graphs,
+            fuse=self.fuse,
+        )
+
     @torch.no_grad()
     def reset(
         self, frames: np.ndarray, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0
@@ -132,22 +146,31 @@ class World:
         self, latents: Tensor, keys: np.ndarray, prompt: str | Sequence[str] = "", seed: int = 0
     ) -> None:
         """`reset` from encoded frames [b, f, n, c]."""
-        self.memory.reset()  # new tensors, and `say` below forgets graphs of the old
-        self._noise.manual_seed(seed)
-        self.batch = latents.shape[0]
-        self.say(prompt)
-        self._read(latents, np.asarray(keys, np.uint8))
+        self._start(latents, np.asarray(keys, np.uint8), prompt, seed)
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[str], seed: int = 0) -> None:
         """Begin a game for each prompt from its words alone: what came before is noise, and known to be."""
         shape = (len(prompts), 2, self.tokens, self.denoiser.channels)
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        self.memory.reset()
+        keys = np.zeros((*shape[:2], len(KEYS)), np.uint8)
+        self._start(noise.to(self.device), keys, prompts, seed, level=1.0)
+
+    def _start(
+        self,
+        latents: Tensor,
+        keys: np.ndarray,
+        prompt: str | Sequence[str],
+        seed: int,
+        *,
+        level: float = 0.0,
+    ) -> None:
+        """Forget the game so far and begin another after these frames [b, f, n, c], see `_read`."""
+        self.memory.reset()  # new tensors, and `say` below forgets graphs of the old
         self._noise.manual_seed(seed)
-        self.batch = len(prompts)
-        self.say(prompts)
-        self._read(noise.to(self.device), np.zeros((self.batch, 2, len(KEYS)), np.uint8), level=1.0)
+        self.batch = latents.shape[0]
+        self.say(prompt)
+        self._read(latents, keys, level)
 
     @torch.no_grad()
     def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> int:

@@ -14,6 +14,7 @@ from fake_world import FakeWorld, openings
 
 from app import play
 from app.errors import DiskError, DisplayError, UsageError
+from app.pen import NIGHT
 from worldmodel.actions import held
 from worldmodel.episodes import Episode
 
@@ -60,6 +61,12 @@ def at_each_lap(monkeypatch: pytest.MonkeyPatch, happens: Iterator[pygame.Event 
 def until(condition: Callable[[], bool]) -> Iterator[None]:
     while not condition():
         yield
+
+
+def shows_panes() -> bool:
+    """The panes leave a dark margin at the left, where a dream alone has its own pixels."""
+    left = pygame.surfarray.array3d(pygame.display.get_surface())[:, 2:8]
+    return bool((left == NIGHT).mean() > 0.9)
 
 
 def press(key: int) -> pygame.Event:

@@ -4,11 +4,10 @@ import numpy as np
 import pygame
 from fake_world import FakeWorld, openings
 from test_dreamer import Session, eventually
-from test_play import at_each_lap, main, press, until
+from test_play import at_each_lap, main, press, shows_panes, until
 
 from app.autopilot import Autopilot
 from app.pane import difference
-from app.pen import NIGHT
 from app.race import Race, rivals_of
 
 PILOT = Autopilot(1)
@@ -128,11 +127,6 @@ def test_a_race_begins_again_goes_on_and_leaves_the_leader_to_play_alone():
 
 
 def test_f3_and_x_in_a_window(monkeypatch):
-    def shows_panes():
-        """The panes leave a dark margin at the left, where a dream alone has its own pixels."""
-        left = pygame.surfarray.array3d(pygame.display.get_surface())[:, 2:8]
-        return (left == NIGHT).mean() > 0.9
-
     def hands():
         yield from until(lambda: len(world.steps) > 5 and not shows_panes())
         yield press(pygame.K_x)

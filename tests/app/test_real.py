@@ -7,13 +7,13 @@ import pygame
 import pytest
 from fake_world import FakeWorld, openings, paint
 from test_dreamer import Session, eventually
-from test_play import at_each_lap, main, press, until
+from test_play import at_each_lap, main, press, shows_panes, until
 
 from app.config import ROOT
 from app.dreamer import Dreamer
 from app.errors import PackageError
 from app.pane import Costs
-from app.panes import NIGHT, figures
+from app.panes import figures
 from app.real import Nothing, RealGame
 from worldmodel.actions import action
 from worldmodel.openings import load_openings
@@ -125,10 +125,6 @@ class FakeWorldStats:
 
 def test_f10_in_a_window(monkeypatch):
     monkeypatch.setitem(Dreamer.__init__.__kwdefaults__, "open_real", Engine)
-
-    def shows_panes():
-        left = pygame.surfarray.array3d(pygame.display.get_surface())[:, 2:8]
-        return (left == NIGHT).mean() > 0.9
 
     def hands():
         yield from until(lambda: len(world.steps) > 5 and not shows_panes())

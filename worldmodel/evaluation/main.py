@@ -29,7 +29,7 @@ from .explained import explained
 from .fidelity import fidelity, rounding
 from .merging import merging
 from .pace import in_turns, pace
-from .quality import psnr, quality, sharpness, sheet
+from .quality import psnr, quality, sharpness, sheet, tiled
 from .table import compare
 from .tape import record
 
@@ -234,7 +234,7 @@ class Evaluation:
             for memory in memories:
                 world = self.world(memory, count)
                 world.reset(clips.frames[:, :16], clips.keys[:, :16], clips.prompts)
-                dreamt = judged.played(world, np.zeros((frames, 9), np.uint8))
+                dreamt = judged.played(world, np.stack([action()] * frames))
                 row: dict[str, Any] = {"memory": memory, "steps": count}
                 for n in at:
                     near = slice(max(0, n - 8), n)
@@ -251,11 +251,12 @@ class Evaluation:
         walk, turn = action(["forward"]), action(["forward", "turn_left"])
         keys = np.stack([turn if i % 40 < 20 else walk for i in range(frames)])
         asked = judged.wishes(2 * games, seed)
-        for name, prompts in (("from noise", asked[:games]), ("after a swap", asked[games:])):
-            if name == "from noise":
-                world.begin(prompts, seed)
-            else:
-                world.say(prompts)
+        told = (
+            ("from noise", asked[:games], lambda texts: world.begin(texts, seed)),
+            ("after a swap", asked[games:], world.say),
+        )
+        for name, prompts, tell in told:
+            tell(prompts)
             dreamt = judged.played(world, keys)[:, frames // 2 :]
             right = [judged.agrees(p, judged.named(judge, x)) for p, x in zip(prompts, dreamt, strict=True)]
             row = {kind: float(np.mean([x[kind] for x in right])) for kind in ("wall", "floor")}
@@ -306,11 +307,6 @@ def evaluate(
     for part in parts:
         measure: Callable[..., None] = getattr(evaluation, part)
         measure(**options[part])
-
-
-def tiled(pictures: np.ndarray) -> np.ndarray:
-    """Pictures [rows, columns, h, w, 3] as one."""
-    return np.concatenate([np.concatenate(list(row), 1) for row in pictures])
 
 
 def machine(device: str) -> str:

@@ -65,8 +65,11 @@ def sheet(
 ) -> np.ndarray:
     """A contact sheet: per game the real frames above the dreamt ones, at the given numbers."""
     real = clips.frames[:, history:]
-    rows = []
-    for game in range(min(games, clips.games)):
-        for pictures in (real, dreamt):
-            rows.append(np.concatenate([pictures[game, n - 1] for n in frames], 1))
-    return np.concatenate(rows, 0)
+    at = [n - 1 for n in frames]
+    shown = range(min(games, clips.games))
+    return tiled(np.stack([pictures[game, at] for game in shown for pictures in (real, dreamt)]))
+
+
+def tiled(pictures: np.ndarray) -> np.ndarray:
+    """Pictures [rows, columns, h, w, 3] as one."""
+    return np.concatenate([np.concatenate(list(row), 1) for row in pictures])
