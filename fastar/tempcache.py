@@ -45,7 +45,7 @@ class TempCache(WindowSink):
 
     _state = (
         *WindowSink._state,
-        "looks",
+        "times",
         "look",
         "code",
         "first_look",
@@ -90,8 +90,8 @@ class TempCache(WindowSink):
     def reset(self) -> None:
         super().reset()
         nothing = torch.empty(0)
+        self.times = nothing  # of the tokens of whole frames [b or 1, 1, m]
         # A row r is a layer of a game, or one of its heads; g are the rows of a layer of a game.
-        self.looks = nothing  # of the whole frames [l, b, g, slots, n, c]
         # Of far entries [r, far, ...]: how the newest key looks, its code, how the first one looked; the mean
         # value, count, last frame.
         self.look, self.code, self.first_look, self.mean, self.count, self.time = (nothing for _ in range(6))
@@ -151,7 +151,6 @@ class TempCache(WindowSink):
         rows, width, wide = self.layers * b * groups, h // groups * d, self.bias.dtype
         self.bias = self.bias.repeat(1, 1, groups, 1)
         self.bias[..., self._whole :] = -torch.inf
-        self.looks = k.new_zeros(self.layers, b, groups, 1 + self.sink + self.recent, n, width)
         self.look, self.first_look = (k.new_zeros(rows, self.far, width) for _ in range(2))
         self.mean = torch.zeros(rows, self.far, h // groups, d, device=k.device, dtype=wide)
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
@@ -165,20 +164,25 @@ class TempCache(WindowSink):
         if self.search:
             self.code = self.search.encode(self.look)
 
-    def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
-        """Also how keys look at their place at any time: [b, g, n, c], of unit length, heads alike."""
-        super()._keep(layer, slot, k, where)
-        look = across_heads(self.rope.in_space(k, where), self.looks.shape[2])
-        self.looks[layer, :, :, slot.start // self.tokens] = look
-        self.bias[layer, ..., slot] = 0
+    def _see(self, layer: int, slot: slice, where: Tensor) -> None:
+        if layer == 0:
+            if not self.times.numel():
+                games = len(where) if where.dim() == 4 else 1
+                self.times = self.bias.new_zeros(games, 1, self._whole)
+            self.times[..., slot] = where[..., 0]
 
-    def _leave(self, slot: slice) -> None:
-        """Fold the oldest recent frame of every layer into its far memory."""
+    def _leave(self, layer: int, slot: slice) -> None:
+        if layer == 0:
+            self._fold(slot)
+        self.bias[layer, ..., slot] = 0  # to be read again once the next frame is there
+
+    def _fold(self, slot: slice) -> None:
+        """Put the frame of every layer in this slot into its far memory, and read it there from here on."""
         if len(set(self.committed)) > 1:
             raise RuntimeError(
                 f"Every layer must commit a frame before any commits the next, got {self.committed}."
             )
-        look = self.looks[:, :, :, slot.start // self.tokens].flatten(0, 2)
+        look = self._looks(slot)
         key, value = (self._rows(x)[:, :, slot].transpose(1, 2) for x in (self.keys, self.values))
         joins, owner = self._match(look)
         room = self._least_worth(owner, joins)
@@ -194,6 +198,12 @@ class TempCache(WindowSink):
         counts = self.bias[..., self._whole :]
         counts.copy_(self.count.log().view_as(counts))  # log m; an empty slot has log 0
         self.now += 1
+
+    def _looks(self, slot: slice) -> Tensor:
+        """How the keys of a frame look at their places at any time [r, n, c], of unit length, heads alike."""
+        keys = self.rope.in_time(self.keys[:, :, :, slot], -self.times[..., slot])
+        groups = len(self.count) // (self.layers * keys.shape[1])
+        return across_heads(keys.flatten(0, 1), groups).flatten(0, 1)
 
     def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""

@@ -15,10 +15,11 @@ REBASE = 64  # frames between two moves of what has grown too old
 class WindowSink(Remembering):
     """Keep the first `sink` frames and the last `recent` frames whole.
 
-    One buffer of fixed size holds, in this order, the present frame, the sink, a ring of recent frames
-    and whatever a subclass keeps beyond them, so that what is in use is always a prefix of it. A bias
-    of -inf marks what is not to be read. What is older than `reach` frames is moved forward in time now and
-    then, so that distances stay near those the network was trained on, however long the game.
+    One buffer of fixed size holds, in this order, the sink, a ring of the recent frames with room for the
+    present one, and whatever a subclass keeps beyond them, so that what is in use is always a prefix of it
+    and a frame that is committed stays where it is. A bias of -inf marks what is not to be read. What is
+    older than `reach` frames is moved forward in time now and then, so that distances stay near those the
+    network was trained on, however long the game.
     """
 
     _state = (*Remembering._state, "keys", "values", "tags", "bias", "committed", "tokens")
@@ -47,8 +48,7 @@ class WindowSink(Remembering):
         self.tags = torch.empty(0)  # [l, b, h, room, 1], if the pattern has something to say
         self.committed = [0] * self.layers  # frames
         self.tokens = 0  # per frame
-        # k and where that attend saw last
-        self._present: list[tuple[Tensor, Tensor] | None] = [None] * self.layers
+        self._present = [False] * self.layers  # whether attend saw a frame since the last commit
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         if not self.tokens:
@@ -57,26 +57,25 @@ class WindowSink(Remembering):
             raise ValueError(
                 f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it."
             )
-        self.keys[layer, :, :, : self.tokens] = self.rope(k, where)
-        self.values[layer, :, :, : self.tokens] = v
+        slot = self._slot(self.committed[layer])
+        self.keys[layer, :, :, slot] = self.rope(k, where)
+        self.values[layer, :, :, slot] = v
         tag = self._tag(layer, k)
         if tag is not None:
             if not self.tags.numel():
                 self.tags = tag.new_zeros(*self.keys.shape[:3], self._room(), 1)
-            self.tags[layer, :, :, : self.tokens, 0] = tag
-        self._present[layer] = k, where
+            self.tags[layer, :, :, slot, 0] = tag
+        self._see(layer, slot, where)
+        self._present[layer] = True
         return self._read(layer, self.rope(q, where), self._past(layer))
 
     def commit(self, layer: int) -> None:
-        present = self._present[layer]
-        if present is None:
+        if not self._present[layer]:
             raise RuntimeError("Nothing to commit: call attend with the frame to remember first.")
         frame = self.committed[layer]
-        slot = self._slot(frame)
-        if layer == 0 and frame >= self.sink + self.recent:
-            self._leave(slot)
-        self._keep(layer, slot, *present)
-        self._present[layer] = None
+        if frame >= self.sink + self.recent:
+            self._leave(layer, self._slot(frame + 1))
+        self._present[layer] = False
         self.committed[layer] += 1
         if self.reach is not None and self.committed[layer] % REBASE == 0:
             self._rebase(layer, self.reach)
@@ -88,7 +87,8 @@ class WindowSink(Remembering):
         keys, values, bias = (x[layer] for x in (self.keys, self.values, self.bias))
         read = bias[..., :used] if used > self._whole else None
         tags = self.tags[layer, :, :, :used, 0] if self.tags.numel() else None
-        return Past(keys[:, :, :used], values[:, :, :used], read, far, slice(self.tokens), tags)
+        present = self._slot(self.committed[layer])
+        return Past(keys[:, :, :used], values[:, :, :used], read, far, present, tags)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -115,14 +115,14 @@ class WindowSink(Remembering):
             return None
         every = self.pattern.every if self.pattern else None
         replans = every is not None and (frame + 1) % every == 0
-        return (frame - self.sink) % self.recent, replans
+        return (frame - self.sink) % (self.recent + 1), replans
 
     def advance(self) -> None:
         self.committed = [frame + 1 for frame in self.committed]
 
     def _slot(self, frame: int) -> slice:
-        """Where in the buffer the frame with this number is kept."""
-        slot = 1 + (frame if frame < self.sink else self.sink + (frame - self.sink) % self.recent)
+        """Where in the buffer the frame with this number is."""
+        slot = frame if frame < self.sink else self.sink + (frame - self.sink) % (self.recent + 1)
         return slice(slot * self.tokens, (slot + 1) * self.tokens)
 
     @property
@@ -143,18 +143,15 @@ class WindowSink(Remembering):
     def _room(self) -> int:
         return self._whole
 
-    def _keep(self, layer: int, slot: slice, k: Tensor, where: Tensor) -> None:
-        """Move the present frame, whose un-rotated keys are k, to a slot."""
-        for buffer in (self.keys, self.values, self.tags):
-            if buffer.numel():
-                buffer[layer, :, :, slot] = buffer[layer, :, :, : self.tokens]
+    def _see(self, layer: int, slot: slice, where: Tensor) -> None:
+        """The present frame of a layer is in this slot now, and its tokens at these positions."""
 
-    def _leave(self, slot: slice) -> None:
-        """The first layer is about to overwrite the frame in this slot; the others will follow."""
+    def _leave(self, layer: int, slot: slice) -> None:
+        """A layer is about to give the slot of this frame to the next one."""
 
     def _rebase(self, layer: int, reach: int) -> None:
         """Move the sink of a layer forward in time, so that it lies no farther back than `reach`."""
-        sink = slice(self.tokens, (1 + self.sink) * self.tokens)
+        sink = slice(self.sink * self.tokens)
         first = torch.arange(self.sink, device=self.keys.device).repeat_interleave(self.tokens)
         keys = self.keys[layer, :, :, sink]
         keys.copy_(self.rope.in_time(keys, self._overdue(first, self.committed[layer], reach)))

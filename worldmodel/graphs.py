@@ -2,7 +2,7 @@
 
 A graph is a recording: it reads and writes the same addresses each time, and whatever Python decided while it
 was recorded stays decided. So all that is told comes in tensors, which are copied to where the graph
-reads them, and there is one graph for each way in which the memory's own bookkeeping can go.
+reads them, and what it finds is copied before the next one runs.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,23 +15,23 @@ from fastar import Memory
 
 
 class Graphs:
-    """Calls `imagine(last, told, noise)` by graphs where the memory is in a steady state, else as it is.
+    """Calls `imagine` by graphs where the memory is in a steady state, else as it is.
 
-    With `fuse` the memory is compiled, too, once it is steady; its first steady frame does that.
+    There is one graph for each way in which the memory's own bookkeeping can go. With `fuse` the memory is
+    compiled, too, once it is steady; its first steady frame does that.
     """
 
-    def __init__(self, memory: Memory, imagine: Callable[..., Tensor], *, fuse: bool = False) -> None:
+    def __init__(self, memory: Memory, imagine: Callable[..., Any], *, fuse: bool = False) -> None:
         self.memory, self.imagine, self.fuse = memory, imagine, fuse
         self.forget()
 
     def forget(self) -> None:
         """What the graphs read and write is no more."""
-        self.known: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self.known: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
         self.told: Any = None
-        self.result: Tensor | None = None
         self.pool: Any = None
 
-    def __call__(self, *told: Any) -> Tensor:
+    def __call__(self, *told: Any) -> Any:
         phase = self.memory.phase()
         if phase is None:
             return self.imagine(*told)
@@ -41,26 +41,51 @@ class Graphs:
             return self.imagine(*told)
         if self.told is None:
             self.told = cloned(told)
-            self.result = torch.empty_like(told[0])
             self.pool = torch.cuda.graph_pool_handle()
         torch._foreach_copy_(leaves(self.told), leaves(told))  # pyright: ignore[reportPrivateImportUsage]
         if phase in self.known:
             self.memory.advance()
         else:
             self.known[phase] = self._record()
-        self.known[phase].replay()
-        assert self.result is not None
-        return self.result.clone()
+        graph, found = self.known[phase]
+        graph.replay()
+        return cloned(found)
 
-    def _record(self) -> torch.cuda.CUDAGraph:
+    def _record(self) -> tuple[torch.cuda.CUDAGraph, Any]:
         """Nothing is computed yet, but the memory's bookkeeping goes on as if it were."""
-        assert self.result is not None
-        graph = torch.cuda.CUDAGraph()
         self.memory.rope.forget()  # its tables were computed outside, for another frame
-        with torch.cuda.graph(graph, pool=self.pool):
-            self.result.copy_(self.imagine(*self.told))
+        recorded = record(lambda: self.imagine(*self.told), self.pool)
         self.memory.rope.forget()
-        return graph
+        return recorded
+
+
+class Recorded:
+    """A function of one tensor to another: one graph, from the second call with a shape on."""
+
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
+        self.compute = compute
+        self.known: dict[torch.Size, tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None] = {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape not in self.known:  # libraries choose how to compute it, which no graph may hold
+            self.known[x.shape] = None
+            return self.compute(x)
+        known = self.known[x.shape]
+        if known is None:
+            told = x.clone()
+            known = self.known[x.shape] = (told, *record(lambda: self.compute(told)))
+        told, graph, found = known
+        told.copy_(x)
+        graph.replay()
+        return found.clone()
+
+
+def record(compute: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A graph of this, and where it leaves what it computes. Other threads may go on meanwhile."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        found = compute()
+    return graph, found
 
 
 def leaves(x: Any) -> list[Tensor]:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from .actions import KEYS
 from .autoencoder import Autoencoder, to_frames, to_pixels
 from .denoiser import WHOLE_PROMPT, Denoiser
 from .diffusion import clean_of, noised
-from .graphs import Graphs
+from .graphs import Graphs, Recorded
 from .odometer import AXES, KNOWN, Moment, onward, reckoned
 from .vocabulary import Vocabulary
 
@@ -52,13 +53,22 @@ class Recall:
 
 
 class Told(NamedTuple):
-    """All that a pass over frames [b, f, n, c] is told besides them; nothing but tensors on the device."""
+    """All that a pass over f frames is told besides them and their places: nothing but tensors on the device.
 
-    level: Tensor  # [b, f]
-    keys: Tensor  # [b, f, 9]
-    where: tuple[Tensor, ...]  # positions of each frame, [n, 3] or [b, 1, n, 6]
-    controls: list[Tensor]  # from `Denoiser.control`
-    span: Tensor  # [1, f]
+    numbers   [3, f]: each frame's noise level, its time, and how many frames its attention is spread over
+    controls  [layers, b, f, n, width], from `Denoiser.control`
+    """
+
+    numbers: Tensor
+    controls: Tensor
+
+
+class Dreamt(NamedTuple):
+    """A clean frame [b, 1, n, c], its place [b, 1, 6], and that of the frame before, now that it was seen."""
+
+    latent: Tensor
+    place: Tensor
+    before: Tensor
 
 
 class Frame(NamedTuple):
@@ -104,7 +114,8 @@ class World:
         if self.fuse:
             denoiser.fuse()
         self.timings: dict[str, float] = {}
-        self._known: dict[bytes, list[Tensor]] = {}  # keys held -> what the control branches make of them
+        self._known: dict[bytes, Tensor] = {}  # keys held -> what the control branches make of them
+        self._paint = Recorded(self._picture) if self.graphs else self._picture
         self.use(memory)
         self._noise = torch.Generator(self.device)
         self._frames: deque[Frame] = deque(maxlen=REREAD)
@@ -189,16 +200,17 @@ class World:
             for i in range(latents.shape[1])
         ]
         for i, (latent, held, place) in enumerate(frames[:-1]):
-            self._run(latent, self._tell([level], held, place, i))
+            self._run(latent, torch.from_numpy(held).to(self.device), place, self._tell([level], held, i))
             for layer in range(len(self.denoiser.blocks)):
                 self.memory.commit(layer)
         self._frames = deque(frames, maxlen=REREAD)
         self._level = level or self.context_level  # of the last frame
         self.frame_index = len(frames)
 
-    def _lately(self) -> tuple[Tensor, np.ndarray, Tensor]:
+    def _lately(self, most: int = REREAD) -> tuple[Tensor, np.ndarray, Tensor]:
         """The last clean frames [b, f, n, c], their keys [b, f, 9] and places [b, f, 6]."""
-        latents, keys, places = zip(*self._frames, strict=True)
+        last = islice(self._frames, max(0, len(self._frames) - most), None)
+        latents, keys, places = zip(*last, strict=True)
         return torch.cat(latents, 1), np.concatenate(keys, 1), torch.cat(places, 1)
 
     @property
@@ -212,18 +224,19 @@ class World:
             return torch.zeros(*latents.shape[:2], KNOWN, device=self.device)
         return reckoned(self.denoiser.odometer, latents, torch.from_numpy(keys).to(self.device))
 
-    def _go(self, keys: np.ndarray) -> Tensor:
-        """Where the keys [b, 1, 9] lead to [b, 1, 6], and where the last frame was, now that it is seen."""
-        before, last = self._frames[-2 if len(self._frames) > 1 else -1], self._frames[-1]
+    def _go(self, latents: Tensor, keys: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the last frame was, now that it is seen, and where the keys after it lead, [b, 1, 6] each.
+
+        From the last one or two frames [b, f, n, c] and places [b, f, 6], and one more of the keys.
+        """
+        here = places[:, -1:]
         if self.denoiser.odometer is None:
-            return last.place
-        both = torch.from_numpy(np.concatenate([before.keys, last.keys, keys], 1)).to(self.device)
-        frames, places = (torch.cat(x, 1) for x in ((before.latent, last.latent), (before.place, last.place)))
-        moment = Moment(frames, both[:, :2], places)
-        seen, place = onward(self.denoiser.odometer, moment, both[:, 2])
-        if before is not last:
-            self._frames[-1] = last._replace(place=seen[:, None])
-        return place[:, None]
+            return here, here
+        alone = latents.shape[1] == 1  # so it has moved from nowhere
+        if alone:
+            latents, keys, places = (torch.cat([x[:, :1], x], 1) for x in (latents, keys, places))
+        seen, place = onward(self.denoiser.odometer, Moment(latents, keys[:, :2], places), keys[:, 2])
+        return here if alone else seen[:, None], place[:, None]
 
     @torch.no_grad()
     def say(self, prompt: str | Sequence[str]) -> list[str]:
@@ -241,34 +254,40 @@ class World:
         """Dream one frame from the keys held [9] or [b, 9]: its latent tokens [b, n, c]."""
         now = np.broadcast_to(np.asarray(keys, np.uint8), (self.batch, len(KEYS)))[:, None]
         with self._clock("dream"):
-            place = self._go(now)
-            clean = self._dream(now, place)
-        self._frames.append(Frame(clean, now, place))
+            dreamt = self._dream(now)
+        self._frames[-1] = self._frames[-1]._replace(place=dreamt.before)
+        self._frames.append(Frame(dreamt.latent, now, dreamt.place))
         self._level = self.context_level
         self.frame_index += 1
-        return clean[:, 0]
+        return dreamt.latent[:, 0]
 
-    def _dream(self, keys: np.ndarray, place: Tensor) -> Tensor:
-        """A clean frame [b, 1, n, c] from keys [b, 1, 9]; the frame before it is committed on the way."""
+    def _dream(self, now: np.ndarray) -> Dreamt:
+        """The frame that the keys [b, 1, 9] lead to; the one before it is committed on the way."""
+        latents, keys, places = self._lately(2)
+        keys = np.concatenate([keys, now], 1)
         first, *others = self.levels
-        last, held, there = self._frames[-1]
-        both, places = np.concatenate([held, keys], 1), torch.cat([there, place], 1)
-        told = [self._tell([self._level, first], both, places, self.frame_index - 1)]
-        told += [self._tell([level], keys, place, self.frame_index, committed=1) for level in others]
+        told = [self._tell([self._level, first], keys[:, -2:], self.frame_index - 1)]
+        told += [self._tell([level], now, self.frame_index, committed=1) for level in others]
         noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
-        imagine = self._graphs or self._imagine
-        return imagine(last, told, noise)
+        held = torch.from_numpy(keys).to(self.device)
+        return (self._graphs or self._imagine)(latents, held, places, told, noise)
 
-    def _imagine(self, last: Tensor, told: list[Told], noise: list[Tensor]) -> Tensor:
-        """A clean frame from the one before it, one pass for each thing told. No host has a say in it."""
+    def _imagine(
+        self, latents: Tensor, keys: Tensor, places: Tensor, told: list[Told], noise: list[Tensor]
+    ) -> Dreamt:
+        """The next frame from the last one or two, one pass for each thing told. No host has a say in it."""
+        before, place = self._go(latents, keys, places)
+        last, held, now = latents[:, -1:], keys[:, -2:], keys[:, -1:]
         if self.context_level:
-            last, noise = noised(last, told[0].level[:, :1], noise[0]), noise[1:]
+            last, noise = noised(last, told[0].numbers[0, :1].view(1, 1), noise[0]), noise[1:]
         x = noise[0]
-        clean = clean_of(x, told[0].level[:, 1:], self._run(torch.cat([last, x], 1), told[0]))
-        for asked, fresh in zip(told[1:], noise[1:], strict=True):
-            x = noised(clean, asked.level, fresh)
-            clean = clean_of(x, asked.level, self._run(x, asked))
-        return clean
+        asked = torch.cat([last, x], 1), held, torch.cat([before, place], 1)
+        clean = clean_of(x, told[0].numbers[0, 1:].view(1, 1), self._run(*asked, told[0]))
+        for more, fresh in zip(told[1:], noise[1:], strict=True):
+            level = more.numbers[0].view(1, 1)
+            x = noised(clean, level, fresh)
+            clean = clean_of(x, level, self._run(x, now, place, more))
+        return Dreamt(clean, place, before)
 
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
@@ -279,8 +298,10 @@ class World:
     def decode(self, latent: Tensor) -> np.ndarray:
         """Latent tokens [b, n, c] -> RGB uint8 [b, h, w, 3]."""
         with self._clock("decode"):
-            frames = self.autoencoder.decode(latent.to(self.dtype), self.denoiser.grid)
-            return to_pixels(frames).cpu().numpy()
+            return self._paint(latent).cpu().numpy()
+
+    def _picture(self, latent: Tensor) -> Tensor:
+        return to_pixels(self.autoencoder.decode(latent.to(self.dtype), self.denoiser.grid))
 
     def stats(self) -> Stats:
         """Tokens kept and seen by one layer, and the bytes of all layers."""
@@ -316,40 +337,36 @@ class World:
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device)
         return self.autoencoder.encode(to_frames(pixels).to(self.dtype)).float()
 
-    def _tell(
-        self, levels: list[float], keys: np.ndarray, places: Tensor, start: int, *, committed: int = 0
-    ) -> Told:
+    def _tell(self, levels: list[float], keys: np.ndarray, start: int, *, committed: int = 0) -> Told:
         """For frames at times start, start + 1, ..., once so many frames more have been committed."""
-        times = torch.arange(start, start + len(levels), device=self.device)
-        level = torch.tensor(levels, device=self.device).expand(self.batch, -1)
-        keys = np.array(keys, np.uint8)
-        held, where = torch.from_numpy(keys).to(self.device), self._where(times, places).chunk(len(times), -2)
-        span = [self.memory.span(0, committed + i) for i in range(len(levels))]
-        return Told(level, held, where, self._controls(keys), torch.tensor([span], device=self.device))
+        times = [start + i for i in range(len(levels))]
+        spans = [self.memory.span(0, committed + i) for i in range(len(levels))]
+        return Told(torch.tensor([levels, times, spans], device=self.device), self._controls(keys))
 
-    def _where(self, times: Tensor, places: Tensor) -> Tensor:
-        """Positions of the tokens of frames [f n, 3], or [b, 1, f n, 6] where each game has its places."""
+    def _where(self, times: Tensor, places: Tensor) -> Sequence[Tensor]:
+        """Positions of the tokens of each frame [n, 3], or [b, 1, n, 6] where each game has its places."""
         if self.denoiser.odometer is None:
-            return self.denoiser.positions(times)
-        return self.denoiser.positions(times.expand(self.batch, -1), places)[:, None]
+            return self.denoiser.positions(times).chunk(len(times), -2)
+        return self.denoiser.positions(times.expand(self.batch, -1), places)[:, None].chunk(len(times), -2)
 
-    def _run(self, frames: Tensor, told: Told) -> Tensor:
-        x, reads, prompt = frames.to(self.dtype), self._reads, self._prompt
-        level, keys, where, controls, span = told
-        return self.denoiser(x, level, keys, where, prompt, reads, controls, self.cross, span).float()
+    def _run(self, frames: Tensor, keys: Tensor, places: Tensor, told: Told) -> Tensor:
+        """Velocity of the last of these frames [b, f, n, c], seen from places [b, f, 6]; others are kept."""
+        level, times, span = told.numbers
+        where, controls = self._where(times, places), list(told.controls)
+        asked = frames.to(self.dtype), level.expand(self.batch, -1), keys, where, self._prompt, self._reads
+        return self.denoiser(*asked, controls, self.cross, span[None]).float()
 
-    def _controls(self, keys: np.ndarray) -> list[Tensor]:
+    def _controls(self, keys: np.ndarray) -> Tensor:
         """What the control branches add, for keys [b, f, 9]: they depend on nothing else, so it is kept."""
-        known = [[self._control(held) for held in game] for game in keys]
-        layers = range(len(self.denoiser.inject))
-        return [torch.stack([torch.stack([frame[i] for frame in game]) for game in known]) for i in layers]
+        known = [self._control(held) for game in keys for held in game]
+        return torch.stack(known, 1).unflatten(1, keys.shape[:2])
 
-    def _control(self, held: np.ndarray) -> list[Tensor]:
-        """The same for one key vector [9]: per layer [n, width]."""
+    def _control(self, held: np.ndarray) -> Tensor:
+        """The same for one key vector [9]: [layers, n, width]."""
         name = held.tobytes()
         if name not in self._known:
-            alone = torch.from_numpy(held)[None, None].to(self.device)
-            self._known[name] = [x[0, 0] for x in self.denoiser.control(alone)]
+            alone = torch.from_numpy(held.copy())[None, None].to(self.device)
+            self._known[name] = torch.cat(self.denoiser.control(alone))[:, 0]
         return self._known[name]
 
     def _draw(self) -> Tensor:

@@ -102,10 +102,12 @@ def test_riding_along_is_a_pass_of_its_own(memory):
     for i, x in enumerate(noise(3, seed=3), start=6):
         expected = riding.step(keys[:, i])
         last, now = walking._frames[-1], keys[:, i : i + 1].numpy()
-        walking._run(last.latent, walking._tell([0.0], last.keys, last.place, i - 1))
+        held = torch.from_numpy(last.keys)
+        walking._run(last.latent, held, last.place, walking._tell([0.0], last.keys, i - 1))
         for layer in range(2):
             walking.memory.commit(layer)
-        found = x[:, None] - walking._run(x[:, None], walking._tell([1.0], now, last.place, i))
+        told = walking._tell([1.0], now, i)
+        found = x[:, None] - walking._run(x[:, None], keys[:, i : i + 1], last.place, told)
         assert_close(found[:, 0], expected, **CLOSE)
         walking._frames[-1] = last._replace(latent=found, keys=now)
 
@@ -119,7 +121,8 @@ def test_a_long_opening_is_remembered_frame_by_frame(memory):
     one_by_one.reset_latents(latents[:, :2], keys[:, :2], PROMPT, seed=3)
     for i in range(1, 11):
         two, places = slice(i, i + 2), torch.zeros(2, 2, 6)
-        one_by_one._run(latents[:, two], one_by_one._tell([0.0, 0.0], keys[:, two].numpy(), places, i))
+        told = one_by_one._tell([0.0, 0.0], keys[:, two].numpy(), i)
+        one_by_one._run(latents[:, two], keys[:, two], places, told)
     one_by_one._frames.append(Frame(latents[:, -1:], keys[:, -1:].numpy(), places[:, -1:]))
     one_by_one.frame_index = 12
     for held in clip(3, seed=9)[1].unbind(1):

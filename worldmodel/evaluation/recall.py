@@ -124,8 +124,9 @@ class TrackedTempCache(TrackedWindow, TempCache):
         slots = super().slots(layer)
         if not self.entry.numel():
             return slots
-        games, groups = self.looks.shape[1:3]
-        entry = self.entry.view(self.layers, games, groups, -1)[layer]
+        games = self.keys.shape[1]
+        entry = self.entry.view(self.layers, games, -1, self.entry.shape[-1])[layer]
+        groups = entry.shape[1]
         first = self.sink * self.tokens
         slots = slots.repeat(games, groups, 1)
         slots[..., first : first + entry.shape[-1]] = torch.where(entry < 0, -1, self._whole + entry)
