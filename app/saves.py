@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastar.annsa import Buckets
+from fastar.kernels.buckets import Buckets
 
 from .errors import SaveError
 

@@ -10,7 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from .attention import attend, logits
+from .attention import attend
+from .kernels import triton
+from .kernels.needs import attention_share, fits, masked, ranked
 from .search import Bucketed, share_bucket
 
 
@@ -39,6 +41,8 @@ class AnnCA:
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Attention of q [b, h, n, d] to prompt tokens k, v [b, h, l, d] with a bias [b, l]."""
+        if self._by_kernel(q, k):
+            return attend(q, k, v, masked(q, k, bias, self._wanted(k), self.floor, self.always))
         kept, needed = self.choose(q, k, bias)
         rows = kept[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3])
         ignored = torch.where(needed, 0.0, -torch.inf).to(bias.dtype)
@@ -46,19 +50,16 @@ class AnnCA:
 
     def choose(self, q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens to read [b, j], and which of them are needed [b, j]."""
-        need = self._mass(q, k, bias) if self.search is None else self._hits(q, k, bias)
-        least = self.floor if self.search is None else self.hits
-        there = bias > -torch.inf
-        last = (there * torch.arange(1, k.shape[2] + 1, device=k.device)).amax(-1, keepdim=True)
-        place = torch.arange(k.shape[2], device=k.device)
-        ends = (place < self.always) | ((place >= last - self.always) & (place < last))
-        need = need.masked_fill(ends, torch.inf).masked_fill(~there, -torch.inf)
-        most, kept = need.topk(max(math.ceil(self.density * k.shape[2]), min(2 * self.always, k.shape[2])))
-        return kept, most >= least
+        if self.search is None:
+            return ranked(attention_share(q, k, bias), bias, self._wanted(k), self.floor, self.always)
+        return ranked(self._hits(q, k, bias), bias, self._wanted(k), self.hits, self.always)
 
-    def _mass(self, q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-        """Mean share of the attention that each token gets [b, l]."""
-        return logits(q, k, bias).float().softmax(-1).mean((1, 2))
+    def _by_kernel(self, q: Tensor, k: Tensor) -> bool:
+        shown = self.search is None and not torch.is_grad_enabled()
+        return triton is not None and q.is_cuda and shown and fits(q, k)
+
+    def _wanted(self, k: Tensor) -> int:
+        return max(math.ceil(self.density * k.shape[2]), min(2 * self.always, k.shape[2]))
 
     def _hits(self, q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
         """How many queries, of any head, share a bucket with each token [b, l].

@@ -10,29 +10,14 @@ come from the memory itself.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .attention import attend, logits
+from .attention import attend
+from .kernels import triton
+from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, read, take
 from .memory import Past
-
-
-class Buckets(NamedTuple):
-    """Keys `start` to `start + f` of a layer, in the order of their buckets.
-
-    order   [b, h, f] of the keys, counted from `start`; bucket i holds i block to (i + 1) block
-    centre  [b, h, i, d], mean key of each bucket, and
-    value   [b, h, i, d], mean value, both over the tokens it stands for
-    weight  [b, h, i], log of how many these are; -inf where it is empty
-    """
-
-    start: int
-    order: Tensor
-    centre: Tensor
-    value: Tensor
-    weight: Tensor
 
 
 class AnnSA:
@@ -79,11 +64,11 @@ class AnnSA:
         far = slice(past.far.start, past.far.start + count * self.block)
         keys, values, bias = past.keys[:, :, far], past.values[:, :, far], _biases(past)[..., far]
         order = self._cluster(keys, bias, count).argsort(dim=-1, stable=True)
-        sizes = _take(bias.exp(), order).unflatten(2, (count, -1))
+        sizes = take(bias.exp(), order).unflatten(2, (count, -1))
         total = sizes.sum(-1)
         share = (sizes / total[..., None].clamp_min(1e-9))[..., None, :].to(keys.dtype)
         centre, value = (
-            (share @ _take(x, order).unflatten(2, (count, -1))).squeeze(-2) for x in (keys, values)
+            (share @ take(x, order).unflatten(2, (count, -1))).squeeze(-2) for x in (keys, values)
         )
         return Buckets(far.start, order, centre, value, total.log())
 
@@ -96,32 +81,19 @@ class AnnSA:
         return torch.cat(tiles, 2) if len(tiles) > 1 else tiles[0]
 
     def _read(self, q: Tensor, past: Past, plan: Buckets) -> Tensor:
-        return attend(q, *self.gather(q, past.keys, past.values, _biases(past), plan))
+        choice = self.choose(q, plan)
+        if self._by_kernel(q, plan):
+            return read(q, past.keys, past.values, past.bias, plan, choice)
+        return attend(q, *gathered(past.keys, past.values, past.bias, plan, choice))
 
-    def gather(
-        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor, plan: Buckets
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the queries read: keys and values [b, h, j, d], bias [b, h, j]."""
-        chosen, useful = self.choose(q, plan)
-        rows = _take(plan.order.unflatten(2, (-1, self.block)), chosen).flatten(2)
-        keys, values, bias = (_joined(x, plan, rows) for x in (keys, values, bias))
-        bias[..., -rows.shape[2] :].masked_fill_(~useful.repeat_interleave(self.block, -1), -torch.inf)
-        if not self.rest:
-            return keys, values, bias
-        read = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
-        rest = plan.centre, plan.value, plan.weight.masked_fill(read, -torch.inf)
-        keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
-        return keys, values, bias
+    def choose(self, q: Tensor, plan: Buckets) -> Choice:
+        """Buckets that the queries read most, and which of them they need."""
+        by = choose if self._by_kernel(q, plan) else choose_reference
+        choice = by(q, plan, self._wanted(plan.weight.shape[-1]), self.mass)
+        return choice if self.rest else choice._replace(rest=None)
 
-    def fuse(self) -> None:
-        """Gather by a few compiled kernels from here on: to be called once shapes change no more."""
-        self.gather = torch.compile(self.gather, dynamic=False)
-
-    def choose(self, q: Tensor, plan: Buckets) -> tuple[Tensor, Tensor]:
-        """Buckets [b, h, j] that the queries read most, and which of them they need [b, h, j]."""
-        scores = logits(q, plan.centre.to(q.dtype), plan.weight)
-        share, chosen = scores.float().softmax(-1).mean(2).topk(self._wanted(scores.shape[-1]))
-        return chosen, share.cumsum(-1) - share < (self.mass if self.mass < 1 else math.inf)
+    def _by_kernel(self, q: Tensor, plan: Buckets) -> bool:
+        return triton is not None and q.is_cuda and not torch.is_grad_enabled() and fits(q, plan)
 
     def _wanted(self, count: int) -> int:
         return math.ceil(self.density * count)
@@ -152,16 +124,3 @@ def _biases(past: Past) -> Tensor:
 def _nearest(x: Tensor, centre: Tensor) -> Tensor:
     """Which centre [b, h, i, d] is nearest to each x [b, h, f, d]."""
     return (x @ centre.mT - 0.5 * centre.square().sum(-1)[:, :, None]).argmax(-1)
-
-
-def _take(x: Tensor, index: Tensor) -> Tensor:
-    """x [b, h, m, ...] at index [b, h, j] -> [b, h, j, ...]."""
-    b, h, m = x.shape[:3]
-    offset = m * torch.arange(b * h, device=x.device).view(b, h, 1)
-    return x.flatten(0, 2).index_select(0, (index + offset).flatten()).unflatten(0, index.shape)
-
-
-def _joined(x: Tensor, plan: Buckets, rows: Tensor) -> Tensor:
-    """Everything of x [b, h, m, ...] outside the buckets, then these rows of what is inside [b, h, j]."""
-    end = plan.start + plan.order.shape[2]
-    return torch.cat([x[:, :, : plan.start], x[:, :, end:], _take(x, rows + plan.start)], 2)

@@ -60,8 +60,6 @@ class Pattern(Protocol):
 
     def plan(self, layer: int, past: Past) -> Any: ...
 
-    def fuse(self) -> None: ...
-
     def read(self, layer: int, q: Tensor, past: Past, plan: Any, step: int) -> Tensor: ...
 
 
@@ -89,8 +87,6 @@ class Memory(Protocol):
         the one is good for the other, followed by `advance`.
         """
         ...
-
-    def fuse(self) -> None: ...
 
     def advance(self) -> None:
         """Do on the host what attending to a frame in every layer and committing it does there."""
@@ -132,11 +128,6 @@ class Remembering:
 
     def advance(self) -> None:
         raise RuntimeError("This memory has no phase to advance in.")
-
-    def fuse(self) -> None:
-        """Compile what can be, for a GPU: to be called once there is a `phase`, so that shapes stay."""
-        if self.pattern is not None:
-            self.pattern.fuse()
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of rotated q over the past, or over the part that the pattern chooses."""
@@ -211,12 +202,11 @@ class Dense(Remembering):
         self._present[layer] = k.shape[-2]
         end = start + k.shape[-2]
         keys, values = self._reserve(layer, k, v, end)
-        keys[:, :, start:end] = self.rope(k, where)
-        values[:, :, start:end] = v
+        q = self.rope.settle(q, k, v, where, *(x[:, :, start:end] for x in (keys, values)))
         tag, before = self._tag(layer, k), self.tags[layer]
         if tag is not None:
             self.tags[layer] = tag if before is None else torch.cat([before[:, :, :start], tag], 2)
-        return self._read(layer, self.rope(q, where), self._past(layer, end))
+        return self._read(layer, q, self._past(layer, end))
 
     def commit(self, layer: int) -> None:
         if not self._present[layer]:

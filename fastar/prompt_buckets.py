@@ -59,9 +59,6 @@ class PromptBuckets:
     def plan(self, layer: int, past: Past) -> None:
         return None
 
-    def fuse(self) -> None:
-        """A mask is all there is to it."""
-
     def read(self, layer: int, q: Tensor, past: Past, plan: None, step: int = 0) -> Tensor:
         """Attention of rotated q [b, h, n, d], of all tokens of the present frame, over the past."""
         reads = self.reads(layer, past, step)

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .kernels import triton
+from .kernels.turning import settle, settle_reference, settles, turn
+
 
 class AxialRope:
     """Rotates q and k [..., n, d] by their positions, `where` [..., n, axes], of which time comes first.
@@ -38,7 +41,6 @@ class AxialRope:
         self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
         self._on: dict[torch.device, Tensor] = {}
         self._tables: deque = deque(maxlen=8)
-        self._turn = turn
 
     def angles(self, where: Tensor) -> Tensor:
         """Positions [..., n, 3] to angles in radians [..., n, d/2]."""
@@ -51,20 +53,23 @@ class AxialRope:
     def __call__(self, x: Tensor, where: Tensor) -> Tensor:
         if not x.shape[-2]:
             return x  # nobody asks
-        return self._turn(x, *self._table(where, x.dtype, in_space=False))
+        return turn(x, *self._table(where, x.dtype, in_space=False))
+
+    def settle(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """q, rotated; k, rotated, and v [b, h, n, d] go to where a memory keeps them."""
+        learning = torch.is_grad_enabled() and k.requires_grad
+        by_kernel = triton is not None and q.is_cuda and not learning and settles(q, k, v, keys, values)
+        table = self._table(where, q.dtype, in_space=False)
+        return (settle if by_kernel else settle_reference)(q, k, v, *table, keys, values)
 
     def in_space(self, x: Tensor, where: Tensor) -> Tensor:
         """Rotate by all axes but time, as if every token were at time 0."""
-        return self._turn(x, *self._table(where, x.dtype, in_space=True))
+        return turn(x, *self._table(where, x.dtype, in_space=True))
 
     def in_time(self, x: Tensor, frames: Tensor) -> Tensor:
         """Move what has been rotated already by so many frames, [..., n] or one number, forward in time."""
         angles = self.angles(F.pad(frames[..., None], (0, len(self._rates) - 1)))
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
-
-    def fuse(self) -> None:
-        """Turn by one compiled kernel."""
-        self._turn = torch.compile(turn, dynamic=False)
 
     def forget(self) -> None:
         """Compute the next tables anew."""
@@ -80,9 +85,3 @@ class AxialRope:
         table = angles.cos().to(dtype), angles.sin().to(dtype)
         self._tables.append((where, dtype, in_space, table))
         return table
-
-
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + d/2) of x [..., n, d] by angles given as cosines and sines [..., n, d/2]."""
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)

@@ -58,8 +58,7 @@ class WindowSink(Remembering):
                 f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it."
             )
         slot = self._slot(self.committed[layer])
-        self.keys[layer, :, :, slot] = self.rope(k, where)
-        self.values[layer, :, :, slot] = v
+        q = self.rope.settle(q, k, v, where, *(x[layer, :, :, slot] for x in (self.keys, self.values)))
         tag = self._tag(layer, k)
         if tag is not None:
             if not self.tags.numel():
@@ -67,7 +66,7 @@ class WindowSink(Remembering):
             self.tags[layer, :, :, slot, 0] = tag
         self._see(layer, slot, where)
         self._present[layer] = True
-        return self._read(layer, self.rope(q, where), self._past(layer))
+        return self._read(layer, q, self._past(layer))
 
     def commit(self, layer: int) -> None:
         if not self._present[layer]:

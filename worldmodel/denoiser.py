@@ -310,7 +310,6 @@ class Denoiser(nn.Module):
         for block in self.blocks:
             for part in ("ask", "answer"):
                 setattr(block, part, torch.compile(getattr(block, part), dynamic=False))
-        self.rope.fuse()
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""

@@ -17,12 +17,11 @@ from fastar import Memory
 class Graphs:
     """Calls `imagine` by graphs where the memory is in a steady state, else as it is.
 
-    There is one graph for each way in which the memory's own bookkeeping can go. With `fuse` the memory is
-    compiled, too, once it is steady; its first steady frame does that.
+    There is one graph for each way in which the memory's own bookkeeping can go.
     """
 
-    def __init__(self, memory: Memory, imagine: Callable[..., Any], *, fuse: bool = False) -> None:
-        self.memory, self.imagine, self.fuse = memory, imagine, fuse
+    def __init__(self, memory: Memory, imagine: Callable[..., Any]) -> None:
+        self.memory, self.imagine = memory, imagine
         self.forget()
 
     def forget(self) -> None:
@@ -30,14 +29,14 @@ class Graphs:
         self.known: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
         self.told: Any = None
         self.pool: Any = None
+        self.steady = False
 
     def __call__(self, *told: Any) -> Any:
         phase = self.memory.phase()
         if phase is None:
             return self.imagine(*told)
-        if self.fuse:
-            self.memory.fuse()
-            self.fuse = False
+        if not self.steady:  # what is launched for the first time is compiled, which no graph may hold
+            self.steady = True
             return self.imagine(*told)
         if self.told is None:
             self.told = cloned(told)

@@ -127,7 +127,7 @@ class World:
         self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
-        self._graphs = Graphs(self.memory, self._imagine, fuse=self.fuse) if self.graphs else None
+        self._graphs = Graphs(self.memory, self._imagine) if self.graphs else None
 
     def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> "World":
         """Another world over the same networks that remembers in this way; it has yet to begin."""

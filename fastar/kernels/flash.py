@@ -349,13 +349,8 @@ def _attend(
                     queries, keys, values, penalty, acc, top, total, scale, True, PRECISION
                 )
 
-    read = (total > 0) & (first < last)
-    some = tl.where(read, total, 1.0)
-    mean = tl.where(read[:, None], acc / some[:, None], 0.0)
     at = (part * tl.num_programs(2) + head) * n + rows
-    there = rows < n
-    tl.store(o + at[:, None] * WIDTH + wide[None, :], mean.to(o.dtype.element_ty), mask=there[:, None])
-    tl.store(lse + at, tl.where(read, top + tl.log(some), -float("inf")), mask=there)
+    _finish(o, lse, at, rows < n, wide, acc, top, total, first < last, WIDTH)
 
 
 @jit()
@@ -407,6 +402,16 @@ def _fold(
     total = total * fade + tl.sum(weights, 1)
     acc = tl.dot(weights.to(values.dtype), values, acc * fade[:, None], input_precision=PRECISION)
     return acc, above, total
+
+
+@jit()
+def _finish(o, lse, at, there, wide, acc, top, total, any, WIDTH: tl.constexpr):
+    """Write what the running softmax has come to at these rows, if it has read `any` tile at all."""
+    read = (total > 0) & any
+    some = tl.where(read, total, 1.0)
+    mean = tl.where(read[:, None], acc / some[:, None], 0.0)
+    tl.store(o + at[:, None] * WIDTH + wide[None, :], mean.to(o.dtype.element_ty), mask=there[:, None])
+    tl.store(lse + at, tl.where(read, top + tl.log(some), -float("inf")), mask=there)
 
 
 def _merge_parts(o: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,11 @@ from torch.testing import assert_close
 
 from fastar.kernels import flash as flash_file
 from fastar.kernels import match as match_file
+from fastar.kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, read
 from fastar.kernels.flash import BlockLists, Tiles, attention_reference, flash, merge
 from fastar.kernels.match import nearest, nearest_reference
+from fastar.kernels.needs import masked, masked_reference
+from fastar.kernels.turning import settle, settle_reference, settles
 
 GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = "cuda" if GPU else "cpu"
@@ -337,3 +340,118 @@ def test_nearest_says_what_is_wrong():
         nearest(keys, keys.mT.contiguous().mT)
     with pytest.raises(ValueError, match=r"Expected valid \(2, 7\)"):
         nearest(keys, keys, torch.ones(2, 6, dtype=torch.bool, device=DEVICE))
+
+
+# ---- buckets
+
+
+def buckets(start: int, count: int, block: int, d: int, dtype: torch.dtype = HALF) -> Buckets:
+    """Random ones, of which every fifth is empty."""
+    dice = torch.Generator().manual_seed(4)
+    order = torch.rand(B, H, count * block, generator=dice).argsort(-1).to(DEVICE)
+    centre, value = (normal(B, H, count, d, seed=i, dtype=dtype) for i in (7, 8))
+    return Buckets(start, order, centre, value, row(B, H, count))
+
+
+ROOMS = [(0, 3, 32, 5), (40, 5, 16, 0)] + [(1260, 70, 64, 3), (70, 200, 16, 0)] * GPU
+
+
+@pytest.mark.parametrize("mass", [1.0, 0.6])
+@pytest.mark.parametrize("n", [1, 37, 70])
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_chosen_buckets_are_those_of_the_definition(room, n, mass):
+    """As sets: those that get equally much may come in any order."""
+    start, count, block, _ = room
+    for d in (64, 128):
+        plan, q = buckets(start, count, block, d), normal(B, H, n, d)
+        assert fits(q, plan)
+        wanted = -(-count // 3)
+        found, expected = choose(q, plan, wanted, mass), choose_reference(q.float(), plan, wanted, mass)
+        read_found, read_expected = (full(plan, choice) for choice in (found, expected))
+        share = (q.float() * d**-0.5 @ plan.centre.float().mT + plan.weight[:, :, None]).softmax(-1).mean(2)
+        unlike = (read_found != read_expected) * share  # at a border, rounding decides
+        assert unlike.sum(-1).max() <= 0.02
+        rest = torch.where(read_found, -torch.inf, plan.weight)
+        assert found.rest is not None and torch.equal(found.rest, rest)
+
+
+def full(plan: Buckets, choice: Choice) -> Tensor:
+    """Which buckets are read in full, bool [b, h, i]."""
+    return torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, choice.bucket, choice.useful)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("n", [1, 37, 70])
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_reading_buckets_is_attention_to_what_they_gather(room, n, parts):
+    """With a bias for all heads, one each and none; with the means of the rest and without."""
+    start, count, block, more = room
+    for d, heads, rest in ((64, 1, True), (128, H, True), (64, None, True), (64, 1, False)):
+        m = start + count * block + more
+        q, k, v = qkv(n, m, d)
+        bias = None if heads is None else row(B, heads, m)
+        plan = buckets(start, count, block, d)
+        choice = choose_reference(q.float(), plan, -(-count // 3), 0.7)
+        choice = choice if rest else choice._replace(rest=None)
+        laid = gathered(k.double(), v.double(), bias, plan._replace(**doubled(plan)), choice)
+        expected, _ = attention_reference(q.double(), *laid)
+        found = read(q, k, v, bias, plan, choice, parts=parts)
+        assert_close(found.double(), expected, rtol=CLOSE[HALF], atol=CLOSE[HALF])
+
+
+def doubled(plan: Buckets) -> dict[str, Tensor]:
+    return {"centre": plan.centre.double(), "value": plan.value.double()}
+
+
+def test_buckets_are_read_from_views():
+    """A layer of a memory's buffer is a view of it."""
+    plan = buckets(20, 3, 32, 64)
+    q, k, v = qkv(37, 120)
+    wide = [torch.cat([x, x], 2)[:, :, : x.shape[2]] for x in (q, k, v)]
+    choice = choose(q, plan, 2)
+    assert torch.equal(read(*wide, None, plan, choice), read(q, k, v, None, plan, choice))
+    assert torch.equal(choose(wide[0], plan, 2).bucket, choice.bucket)
+
+
+# ---- needs
+
+
+@pytest.mark.parametrize("least", [0.0, 0.05])
+@pytest.mark.parametrize("n, l, always", [(1, 1, 1), (37, 9, 1), (70, 33, 2), (70, 128, 0)])
+def test_needed_tokens_are_those_of_the_definition(n, l, always, least):
+    """But for those at a border, where rounding decides."""
+    for d in (64, 128):
+        q, k = normal(B, H, n, d), normal(B, H, l, d, seed=1)
+        bias = row(B, l, holes=7)
+        wanted = -(-l // 3)
+        found = masked(q, k, bias, wanted, least, always)
+        expected = masked_reference(q.float(), k.float(), bias, wanted, least, always)
+        logits = q.float() * d**-0.5 @ k.float().mT + bias[:, None, None]
+        unlike = (found != expected) * logits.softmax(-1).mean((1, 2))
+        assert unlike.sum(-1).max() <= 0.05
+        assert torch.equal(found[found > -torch.inf], bias[found > -torch.inf])
+
+
+# ---- turning
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("games", [1, B], ids=["one place", "places"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_settling_is_turning_and_copying(dtype, games, asked):
+    """From views of what a layer made, into views of a memory's buffers."""
+    n = 37
+    for d in (64, 128):
+        made = normal(B, n, 3, H, d, dtype=dtype).unbind(2)
+        q, k, v = (x.transpose(1, 2) for x in made)
+        angle = normal(games, 1, n, d // 2, dtype=torch.float32)
+        angle = angle if games > 1 else angle[0, 0]
+        table = angle.cos().to(dtype), angle.sin().to(dtype)
+        kept = [[torch.zeros(B, H, 3 * n, d, device=DEVICE, dtype=dtype) for _ in "kv"] for _ in range(2)]
+        views = [[x[:, :, n : 2 * n] for x in buffers] for buffers in kept]
+        q = q if asked else q[:, :, :0]
+        assert settles(q, k, v, *views[0])
+        found, expected = settle(q, k, v, *table, *views[0]), settle_reference(q, k, v, *table, *views[1])
+        for a, b in ((found, expected), *zip(*kept, strict=True)):
+            assert_close(a, b, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+        assert torch.equal(kept[0][1], kept[1][1])

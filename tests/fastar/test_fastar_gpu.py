@@ -5,6 +5,7 @@ import torch
 from frames import MAKERS, Frame, film, normal, play
 from torch.testing import assert_close
 
+from fastar import AnnCA, AnnSA, AxialRope, TempCache
 from fastar.attention import attend, attend_reference
 from fastar.kernels import flashinfer
 from fastar.kernels.flash import BlockLists, attention_reference, flash
@@ -49,6 +50,40 @@ def test_fused_attention_can_be_learnt_through():
     attend_reference(*exact, bias.double().cpu()).square().sum().backward()
     for a, b in zip(found, exact, strict=True):
         assert_close(a, b.grad, rtol=0.05, atol=0.05)
+
+
+def wide(frame: int, width: int = 64) -> list[torch.Tensor]:
+    """q, k, v [1, 2, 70, width] of a frame that looks much like the last one, and where its tokens are."""
+    calm, new = (normal(3, 1, 2, 70, width, seed=seed) for seed in (0, 1 + frame))
+    q, k, v = (0.9 * calm + 0.45 * new).unbind()
+    return [q, k, v, torch.stack([torch.full((70,), float(frame)), *torch.zeros(2, 70)], 1)]
+
+
+@pytest.mark.parametrize("pattern", [None, AnnSA(density=0.8, block=32, every=3)], ids=["all", "annsa"])
+@torch.no_grad()
+def test_a_memory_of_a_real_width_answers_as_on_the_cpu(pattern):
+    """By kernels there, by their definitions here: 64 channels a head, in bf16."""
+    rope = AxialRope((24, 20, 20))
+    memories = [TempCache(1, rope, recent=3, far=280, threshold=0.5, pattern=pattern) for _ in range(2)]
+    for i in range(30):
+        q, k, v, where = wide(i)
+        here, there = (
+            memory.attend(0, *(x.to(device, torch.bfloat16) for x in (q, k, v)), where.to(device))
+            for memory, device in zip(memories, ("cpu", "cuda"), strict=True)
+        )
+        assert_close(there.cpu().float(), here.float(), rtol=0.05, atol=0.05)
+        for memory in memories:
+            memory.commit(0)
+
+
+@torch.no_grad()
+def test_a_prompt_is_read_as_on_the_cpu():
+    q, k, v = (x.bfloat16() for x in wide(0)[:3])
+    k, v, bias = k[:, :, :33], v[:, :, :33], torch.zeros(1, 33)
+    bias[:, 29:] = -torch.inf
+    here = AnnCA(density=0.3).read(q, k, v, bias)
+    there = AnnCA(density=0.3).read(*(x.cuda() for x in (q, k, v, bias)))
+    assert_close(there.cpu().float(), here.float(), rtol=0.05, atol=0.05)
 
 
 def striped(heads: int, tiles: int, block: int) -> BlockLists:

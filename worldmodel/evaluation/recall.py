@@ -90,8 +90,8 @@ def _chosen(pattern: AnnSA, q: Tensor, plan: Any) -> Tensor:
     """The buckets that each query reads in full, bool [b, h, n, i]."""
     parts = []
     for tile in q.split(pattern.tile or q.shape[2], 2):
-        chosen, useful = pattern.choose(tile, plan)
-        buckets = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, chosen, useful)
+        choice = pattern.choose(tile, plan)
+        buckets = torch.zeros_like(plan.weight, dtype=torch.bool).scatter_(2, choice.bucket, choice.useful)
         parts.append(buckets[:, :, None].expand(-1, -1, tile.shape[2], -1))
     return torch.cat(parts, 2)
 
