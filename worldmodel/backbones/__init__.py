@@ -1,0 +1,1 @@
+"""Video transformers as they were published, on FAST-AR's memories."""

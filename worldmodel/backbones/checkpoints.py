@@ -1,0 +1,82 @@
+"""Published checkpoints: what their files hold, put into our transformers strictly or not at all.
+
+Wan 2.1 pairs channels (2i, 2i + 1) of a head when it turns them; fastar pairs (i, i + d/2). Attention does
+not care in which order channels come, so the rows of q and k, and the norms over them, are reordered once.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+TURNED = re.compile(r"self_attn\.(q\.(weight|bias)|k\.(weight|bias)|norm_[qk]\.weight)$")
+SHOWN = 12  # names of a list that an error shows
+
+
+class CheckpointError(RuntimeError):
+    """A file is missing, is none, or is of another model. Says which, and what was expected."""
+
+
+def read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """All tensors of a .safetensors or .pt file, or of all shards in a folder."""
+    if path.is_dir():
+        shards = sorted(path.glob("*.safetensors"))
+        if not shards:
+            raise CheckpointError(f"No .safetensors files in {path}.")
+        return {name: x for shard in shards for name, x in read_checkpoint(shard).items()}
+    if not path.exists():
+        raise CheckpointError(f"No checkpoint at {path}.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}") from error
+
+
+def forcing_generator(checkpoint: Mapping[str, object]) -> dict[str, Tensor]:
+    """The transformer in a checkpoint of Self-Forcing or Rolling Forcing: its average if there is one."""
+    for name in ("generator_ema", "generator"):
+        found = checkpoint.get(name)
+        if isinstance(found, Mapping):
+            return {
+                key.replace("_fsdp_wrapped_module.", "").removeprefix("model."): x for key, x in found.items()
+            }
+    raise CheckpointError(f"Expected 'generator_ema' or 'generator' in it, got {_listed(checkpoint)}.")
+
+
+def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mapping[str, int] | int) -> None:
+    """Copy published tensors into a network with the same names. Raises CheckpointError unless all fit.
+
+    heads  of the attention whose channels are turned; where parts differ, by the beginning of their names
+    """
+    wanted = network.state_dict()
+    missing, strange = (sorted(set(a) - set(b)) for a, b in ((wanted, published), (published, wanted)))
+    shapes = [
+        f"{name} {tuple(published[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in published and published[name].shape != wanted[name].shape
+    ]
+    found = {"missing": missing, "not expected": strange, "of another shape": shapes}
+    if any(found.values()):
+        told = "; ".join(f"{len(names)} {how}: {_listed(names)}" for how, names in found.items() if names)
+        raise CheckpointError(f"This checkpoint is not for this transformer: {told}.")
+    network.load_state_dict({name: _in_halves(name, x, heads) for name, x in published.items()})
+
+
+def _in_halves(name: str, x: Tensor, heads: Mapping[str, int] | int) -> Tensor:
+    """Even channels of each head first, then odd ones, where q and k are made or normed."""
+    if not TURNED.search(name):
+        return x
+    if not isinstance(heads, int):
+        heads = next(count for start, count in heads.items() if name.startswith(start))
+    return torch.cat([part for part in x.unflatten(0, (heads, -1, 2)).split(1, 2)], 1).flatten(0, 2)
+
+
+def _listed(found: Iterable[object]) -> str:
+    names = [str(name) for name in found]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
