@@ -5,7 +5,7 @@ Axes throughout: b batch, h heads, n present tokens, m remembered tokens, d head
 
 from .annca import AnnCA
 from .annsa import AnnSA
-from .memory import Dense, Memory, Past, Pattern, Stats
+from .memory import Beside, Dense, Memory, Past, Pattern, Stats
 from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
 from .prompt_buckets import PromptBuckets
 from .rope import AxialRope
@@ -15,6 +15,6 @@ from .window import WindowSink
 
 __all__ = [
     "CACHES", "CROSSES", "PATTERNS",
-    "AnnCA", "AnnSA", "AxialRope", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
+    "AnnCA", "AnnSA", "AxialRope", "Beside", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
     "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .attention import attend
@@ -43,6 +44,14 @@ class Past(NamedTuple):
     tags: Tensor | None = None
 
 
+class Beside(NamedTuple):
+    """More tokens of the pass that ask, are read, and are not kept: k, v [b, h, j, d], their positions."""
+
+    k: Tensor
+    v: Tensor
+    where: Tensor
+
+
 class Pattern(Protocol):
     """Which part of its past a frame reads. Stateless: what it plans, the memory keeps.
 
@@ -64,11 +73,16 @@ class Pattern(Protocol):
 
 
 class Memory(Protocol):
-    """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, axes] their positions."""
+    """The past of every layer. q and k come un-rotated, [b, h, n, d]; `where` [n, axes] their positions.
+
+    With tokens `beside` those that may be kept, q has their queries, too, after the others.
+    """
 
     rope: AxialRope
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor: ...
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
+    ) -> Tensor: ...
 
     def commit(self, layer: int) -> None: ...
 
@@ -102,6 +116,7 @@ class Remembering:
 
     _state: tuple[str, ...] = ("plans", "steps")
     layers: int
+    rope: AxialRope
     pattern: Pattern | None
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,6 +143,19 @@ class Remembering:
 
     def advance(self) -> None:
         raise RuntimeError("This memory has no phase to advance in.")
+
+    def _join(self, past: Past, q: Tensor, beside: Beside) -> tuple[Past, Tensor]:
+        """The past with what is beside it, and rotated q with the queries that q [b, h, j, d] asks there."""
+        if past.tags is not None:
+            raise ValueError(
+                "Tokens beside a frame have no tags, so this pattern cannot be asked about them."
+            )
+        joined = past._replace(
+            keys=torch.cat([past.keys, self.rope(beside.k, beside.where)], 2),
+            values=torch.cat([past.values, beside.v], 2),
+            bias=None if past.bias is None else F.pad(past.bias, (0, beside.k.shape[2])),
+        )
+        return joined, self.rope(q, beside.where)
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of rotated q over the past, or over the part that the pattern chooses."""
@@ -197,7 +225,10 @@ class Dense(Remembering):
         self.commits = [0] * self.layers
         self._present = [0] * self.layers
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
+    ) -> Tensor:
+        q, more = q[:, :, : k.shape[2]], q[:, :, k.shape[2] :]
         start = self.lengths[layer]
         self._present[layer] = k.shape[-2]
         end = start + k.shape[-2]
@@ -206,7 +237,11 @@ class Dense(Remembering):
         tag, before = self._tag(layer, k), self.tags[layer]
         if tag is not None:
             self.tags[layer] = tag if before is None else torch.cat([before[:, :, :start], tag], 2)
-        return self._read(layer, q, self._past(layer, end))
+        past = self._past(layer, end)
+        if beside is not None:
+            past, more = self._join(past, more, beside)
+            q = torch.cat([q, more], 2)
+        return self._read(layer, q, past)
 
     def commit(self, layer: int) -> None:
         if not self._present[layer]:

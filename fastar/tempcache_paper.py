@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .memory import Dense, Past, Pattern, Stats, rows
+from .memory import Beside, Dense, Past, Pattern, Stats, rows
 from .rope import AxialRope
 from .search import SEARCHES, across_heads
 
@@ -52,9 +52,12 @@ class TempCachePaper(Dense):
         self.seen = [0] * self.layers
         self._query: list[Tensor | None] = [None] * self.layers
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
-        self._query[layer] = self.rope(q, where) if q.shape[2] == k.shape[2] else None
-        return super().attend(layer, q, k, v, where)
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
+    ) -> Tensor:
+        own = q[:, :, : k.shape[2]]
+        self._query[layer] = self.rope(own, where) if own.shape[2] == k.shape[2] else None
+        return super().attend(layer, q, k, v, where, beside)
 
     def commit(self, layer: int) -> None:
         start, query = self.lengths[layer], self._query[layer]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .memory import Past, Pattern, Remembering, Stats
+from .memory import Beside, Past, Pattern, Remembering, Stats
 from .rope import AxialRope
 
 REBASE = 64  # frames between two moves of what has grown too old
@@ -50,13 +50,16 @@ class WindowSink(Remembering):
         self.tokens = 0  # per frame
         self._present = [False] * self.layers  # whether attend saw a frame since the last commit
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
+    ) -> Tensor:
         if not self.tokens:
             self._allocate(k)
         if k.shape[-2] != self.tokens:
             raise ValueError(
                 f"This memory holds frames of {self.tokens} tokens but was given {k.shape[-2]}; reset it."
             )
+        q, more = q[:, :, : self.tokens], q[:, :, self.tokens :]
         slot = self._slot(self.committed[layer])
         q = self.rope.settle(q, k, v, where, *(x[layer, :, :, slot] for x in (self.keys, self.values)))
         tag = self._tag(layer, k)
@@ -66,7 +69,11 @@ class WindowSink(Remembering):
             self.tags[layer, :, :, slot, 0] = tag
         self._see(layer, slot, where)
         self._present[layer] = True
-        return self._read(layer, q, self._past(layer))
+        past = self._past(layer)
+        if beside is not None:
+            past, more = self._join(past, more, beside)
+            q = torch.cat([q, more], 2)
+        return self._read(layer, q, past)
 
     def commit(self, layer: int) -> None:
         if not self._present[layer]:

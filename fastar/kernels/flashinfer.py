@@ -20,7 +20,7 @@ WORKSPACE = 128 << 20  # bytes
 def dense(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax attention of q [b, h, n, d] over k, v [b, h, m, d] -> o, lse as in `attention_reference`."""
     run = _module().single_prefill_with_kv_cache
-    # Heads come second: with them first, 0.6.6 takes the number of keys for that of heads, and divides by zero.
+    # Heads come second: with them first, 0.6.6 takes the number of keys for that of heads, and divides by it.
     told = dict(causal=False, kv_layout="NHD", backend="fa3", return_lse=True)
     games = [run(*(x.transpose(0, 1) for x in game), **told) for game in zip(q, k, v, strict=True)]
     outputs, lses = zip(*games, strict=True)

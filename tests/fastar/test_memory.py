@@ -7,7 +7,7 @@ import torch
 from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over, where
 from torch.testing import assert_close
 
-from fastar import AnnSA, Dense, Stats, TempCache, WindowSink
+from fastar import AnnSA, Beside, Dense, Stats, TempCache, WindowSink
 from fastar.window import REBASE
 
 EXACT = dict(rtol=0, atol=1e-12)
@@ -44,6 +44,27 @@ def test_commit_keeps_what_attend_saw_last(make):
     other.attend(0, *second)
     other.commit(0)
     assert not torch.allclose(memory.attend(0, *third), other.attend(0, *third))
+
+
+@each_memory
+def test_what_is_beside_a_frame_is_read_and_not_kept(make):
+    """As if the frames of a pass were one, which sees all of itself; then only the first of them stays."""
+    frames = film(9)
+    memory, other, one = make(), make(), Dense(1, ROPE)
+    for x in (memory, other, one):
+        play(x, frames[:3])
+    first, second, third = frames[3:6]
+    q = torch.cat([frame.q for frame in (first, second, third)], 2)
+    more = Beside(*(torch.cat(x, -2) for x in zip(second[1:], third[1:], strict=True)))
+    found = memory.attend(0, q, *first[1:], more)
+    whole = [torch.cat(x, -2) for x in zip(first, second, third, strict=True)]
+    assert_close(found, one.attend(0, *whole), **EXACT)
+    assert torch.equal(memory.attend(0, q, *first[1:], more), found)
+    other.attend(0, *first)
+    for x in (memory, other):
+        x.commit(0)
+    for a, b in zip(play(memory, frames[4:]), play(other, frames[4:]), strict=True):
+        assert torch.equal(a, b)
 
 
 @each_memory

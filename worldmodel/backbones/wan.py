@@ -224,7 +224,7 @@ class Wan(nn.Module):
         return x.permute(0, 1, 6, 2, 4, 3, 5).flatten(5).flatten(3, 4)
 
     def read_prompt(self, texts: Sequence[Tensor], image: Tensor | None = None) -> list[Told]:
-        """What each layer reads of T5's features [l, text width] of each prompt, and CLIP's [b, 257, 1280]."""
+        """What each layer reads of T5's features of each prompt [l, text width] and CLIP's [b, 257, 1280]."""
         longest = max(len(text) for text in texts)
         if longest > self.text_length:
             raise ValueError(f"A prompt has at most {self.text_length} tokens, got {longest}.")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fastar import AxialRope, Dense, Memory
+from fastar import AxialRope, Beside, Dense, Memory
 
 from ..world import World
 from .clips import Clips
@@ -35,9 +35,11 @@ class Recorder(Dense):
         self.events: list[list[Event]] = [[] for _ in range(layers)]
         self._last: list[Event | None] = [None] * layers
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
+    ) -> Tensor:
         self.settle(layer)
-        answer = super().attend(layer, q, k, v, where)
+        answer = super().attend(layer, q, k, v, where, beside)
         self._last[layer] = Event(q.clone(), k.clone(), v.clone(), where, answer)
         return answer
 

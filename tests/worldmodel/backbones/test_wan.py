@@ -1,6 +1,7 @@
 """The transformer of Wan 2.1 against one written down plainly from its published description."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from worldmodel.backbones.wan import Wan
 EXACT = dict(rtol=0, atol=1e-10)
 HEADS, LAYERS, WIDTH, TEXT = 2, 2, 48, 20
 GRID = 2, 3
-SIZE = dict(width=WIDTH, heads=HEADS, layers=LAYERS, ffn=64, taken=4, given=4, text_width=TEXT, text_length=9)
+SIZE: dict[str, Any] = dict(
+    width=WIDTH, heads=HEADS, layers=LAYERS, ffn=64, taken=4, given=4, text_width=TEXT, text_length=9
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -75,9 +78,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Te
 
 
 def plain(
-    w: dict[str, Tensor], x: Tensor, time: Tensor, text: Tensor, chunk: int, image: Tensor | None = None
+    w: dict[str, Tensor],
+    x: Tensor,
+    time: Tensor,
+    text: Tensor,
+    chunk: int,
+    image: Tensor | None = None,
+    last: int = 0,
 ) -> Tensor:
-    """One game: x [f, c, h, w], time [f], text [l, width]; a chunk sees itself and what came before."""
+    """One game: x [f, c, h, w], time [f], text [l, width]; a chunk sees itself and what came before.
+
+    The `last` frames are one chunk, however many they are.
+    """
     f, c, high, wide = x.shape
     rows, columns = high // 2, wide // 2
     where = [(t, y, z) for t in range(f) for y in range(rows) for z in range(columns)]
@@ -103,7 +115,8 @@ def plain(
         seen = linear(w, "img_emb.proj.3", F.gelu(linear(w, "img_emb.proj.1", seen)))
         seen = F.layer_norm(seen, (WIDTH,), w["img_emb.proj.4.weight"], w["img_emb.proj.4.bias"])
     frame = torch.tensor([t for t, _, _ in where])
-    mask = frame[:, None] // chunk >= frame[None] // chunk
+    number = torch.where(frame >= f - last, f, frame // chunk)
+    mask = number[:, None] >= number[None]
     for i in range(LAYERS):
         name = f"blocks.{i}"
         m = (w[f"{name}.modulation"] + e)[frame]  # [l, 6, width]
