@@ -134,7 +134,7 @@ class RollingForcing(Forcing):
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """The next chunk, clean latents [b, chunk, c, h, w]; the first takes as many passes as there are steps."""
+        """The next chunk, clean latents [b, chunk, c, h, w]; the first takes a pass for every step."""
         while True:
             self._window.append(self._draw())
             times = self.steps[len(self._window) - 1 :: -1]  # the newest is at the first step
