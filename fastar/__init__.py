@@ -5,6 +5,7 @@ Axes throughout: b batch, h heads, n present tokens, m remembered tokens, d head
 
 from .annca import AnnCA
 from .annsa import AnnSA
+from .attach import attach
 from .memory import Beside, Dense, Memory, Past, Pattern, Stats
 from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
 from .prompt_buckets import PromptBuckets
@@ -16,5 +17,5 @@ from .window import WindowSink
 __all__ = [
     "CACHES", "CROSSES", "PATTERNS",
     "AnnCA", "AnnSA", "AxialRope", "Beside", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
-    "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
+    "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "attach", "method",
 ]  # fmt: skip

@@ -48,6 +48,44 @@ def forcing_generator(checkpoint: Mapping[str, object]) -> dict[str, Tensor]:
     raise CheckpointError(f"Expected 'generator_ema' or 'generator' in it, got {_listed(checkpoint)}.")
 
 
+DIFFUSERS = {  # beginnings and parts of names in the layout of diffusers -> ours, the published one
+    "condition_embedder.time_embedder.linear_1.": "time_embedding.0.",
+    "condition_embedder.time_embedder.linear_2.": "time_embedding.2.",
+    "condition_embedder.time_proj.": "time_projection.1.",
+    "condition_embedder.text_embedder.linear_1.": "text_embedding.0.",
+    "condition_embedder.text_embedder.linear_2.": "text_embedding.2.",
+    "condition_embedder.image_embedder.norm1.": "img_emb.proj.0.",
+    "condition_embedder.image_embedder.ff.net.0.proj.": "img_emb.proj.1.",
+    "condition_embedder.image_embedder.ff.net.2.": "img_emb.proj.3.",
+    "condition_embedder.image_embedder.norm2.": "img_emb.proj.4.",
+    ".attn1.": ".self_attn.",
+    ".attn2.": ".cross_attn.",
+    ".to_out.0.": ".o.",
+    ".to_q.": ".q.",
+    ".to_k.": ".k.",
+    ".to_v.": ".v.",
+    ".add_k_proj.": ".k_img.",
+    ".add_v_proj.": ".v_img.",
+    ".norm_added_k.": ".norm_k_img.",
+    ".norm2.": ".norm3.",
+    ".ffn.net.0.proj.": ".ffn.0.",
+    ".ffn.net.2.": ".ffn.2.",
+    ".scale_shift_table": ".modulation",
+    "proj_out.": "head.head.",
+}
+
+
+def from_diffusers(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A `WanTransformer3DModel` of diffusers under the published names."""
+    found = {}
+    for name, x in weights.items():
+        name = "head.modulation" if name == "scale_shift_table" else name
+        for theirs, ours in DIFFUSERS.items():
+            name = name.replace(theirs, ours)
+        found[name] = x
+    return found
+
+
 def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mapping[str, int] | int) -> None:
     """Copy published tensors into a network with the same names. Raises CheckpointError unless all fit.
 
