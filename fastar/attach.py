@@ -105,8 +105,7 @@ class CrossRead:
         wide = torch.promote_types(k.dtype, torch.float32)
         read = self.cross.read(q, k, v, k.new_zeros(k.shape[0], k.shape[2], dtype=wide))
         if image is not None:
-            parts = attn.norm_added_k(attn.add_k_proj(image)), attn.add_v_proj(image)
-            read = read + attend(q, *(split(x, attn.heads) for x in parts))
+            read = read + attend(q, *(split(x, attn.heads) for x in of_image(attn, image)))
         return given_out(attn, read)
 
 
@@ -119,6 +118,11 @@ def projected(attn: Any, asking: Tensor, asked: Tensor) -> tuple[Tensor, Tensor,
     parts = attn.norm_q(attn.to_q(asking)), attn.norm_k(attn.to_k(asked)), attn.to_v(asked)
     q, k, v = (split(x, attn.heads) for x in parts)
     return q, k, v
+
+
+def of_image(attn: Any, image: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of an image's tokens [b, l, width]."""
+    return attn.norm_added_k(attn.add_k_proj(image)), attn.add_v_proj(image)
 
 
 def split(x: Tensor, heads: int) -> Tensor:
