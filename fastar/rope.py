@@ -37,8 +37,9 @@ class AxialRope:
             for j in range(width // 2)
         ]
         self.width = sum(widths)
-        self._rates = torch.zeros(len(widths), self.width // 2, dtype=torch.float64)
-        self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
+        with torch.device("cpu"):  # also where a network is only sketched, on the meta device
+            self._rates = torch.zeros(len(widths), self.width // 2, dtype=torch.float64)
+            self._rates[axes, range(self.width // 2)] = torch.tensor(rates, dtype=torch.float64)
         self._on: dict[torch.device, Tensor] = {}
         self._tables: deque = deque(maxlen=8)
 

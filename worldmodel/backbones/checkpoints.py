@@ -4,9 +4,11 @@ Wan 2.1 pairs channels (2i, 2i + 1) of a head when it turns them; fastar pairs (
 not care in which order channels come, so the rows of q and k, and the norms over them, are reordered once.
 """
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -86,6 +88,26 @@ def from_diffusers(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def sizes(published: Mapping[str, Tensor], head: int = 128) -> dict[str, Any]:
+    """The arguments of the `Wan` that has such tensors, of heads so wide. Raises CheckpointError."""
+    try:
+        width, taken, *patch = published["patch_embedding.weight"].shape
+        layers = 1 + max(int(name.split(".")[1]) for name in published if name.startswith("blocks."))
+        return dict(
+            width=width,
+            heads=width // head,
+            layers=layers,
+            ffn=len(published["blocks.0.ffn.0.weight"]),
+            taken=taken,
+            given=len(published["head.head.weight"]) // math.prod(patch),
+            patch=tuple(patch),
+            text_width=published["text_embedding.0.weight"].shape[1],
+            image=any(name.startswith("img_emb.") for name in published),
+        )
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"This checkpoint is not a transformer of Wan: it has no {error}.") from None
+
+
 def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mapping[str, int] | int) -> None:
     """Copy published tensors into a network with the same names. Raises CheckpointError unless all fit.
 
@@ -103,6 +125,13 @@ def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mappin
         told = "; ".join(f"{len(names)} {how}: {_listed(names)}" for how, names in found.items() if names)
         raise CheckpointError(f"This checkpoint is not for this transformer: {told}.")
     network.load_state_dict({name: _in_halves(name, x, heads) for name, x in published.items()})
+
+
+def check_names(path: Path, what: str, missing: Sequence[str], strange: Sequence[str]) -> None:
+    """Raise CheckpointError if either list, of what a checkpoint lacks and has too much, is not empty."""
+    found = {"missing": missing, "not expected": strange}
+    if told := "; ".join(f"{len(names)} {how}: {_listed(names)}" for how, names in found.items() if names):
+        raise CheckpointError(f"{path} is not {what}: {told}.")
 
 
 def _in_halves(name: str, x: Tensor, heads: Mapping[str, int] | int) -> Tensor:
