@@ -1,4 +1,4 @@
-"""One door: run.py {play|compare|replay|collect|train|eval} [flags] [key=value ...]. Without a verb, play."""
+"""One door: run.py VERB [flags] [key=value ...], with the verbs of USAGE. Without one, play."""
 
 import os
 import signal
@@ -16,13 +16,14 @@ VERBS = {
     "train": ("app.own", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
-DREAMS = ("play", "compare", "replay", "doctor", "serve")  # modules of app
+DREAMS = ("play", "compare", "replay", "serve", "doctor", "bench")  # modules of app
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
 run.py replay DIR [key=value ...]                             dream a recording again: is it the same?
 run.py serve [--host HOST] [--port N] [key=value ...]         play in a browser
 run.py doctor [flags] [key=value ...]                         what is here, and can it play?
+run.py bench [key=value ...]                                  what recording costs, how long a key waits
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """
