@@ -42,9 +42,11 @@ def enlarged(picture: np.ndarray, times: int) -> Image.Image:
     return image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
 
 
-def write(path: Path, pictures: list[np.ndarray], fps: float) -> None:
-    """A GIF that repeats. Raises OSError, and then leaves nothing behind."""
-    images = [enlarged(x, ENLARGED).quantize(COLOURS, dither=Image.Dither.NONE) for x in pictures]
+def write(
+    path: Path, pictures: list[np.ndarray], fps: float, times: int = ENLARGED, colours: int = COLOURS
+) -> None:
+    """A GIF that repeats, every pixel enlarged. Raises OSError, and then leaves nothing behind."""
+    images = [enlarged(x, times).quantize(colours, dither=Image.Dither.NONE) for x in pictures]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # GIF counts in hundredths of a second

@@ -105,6 +105,18 @@ class Panes(Pen):
         return pygame.transform.scale(small, (round(scale * columns), round(scale * rows)))
 
 
+def canvas_size(panes: int, picture: np.ndarray, scale: int) -> tuple[int, int]:
+    """Width and height of panes and charts, with so many pixels per dreamt one; even, as H.264 wants it."""
+    rows, columns = picture.shape[:2]
+    unit = max(12, scale * panes * columns // 64)
+    return (scale * panes * columns + (panes + 1) * unit + 1) // 2 * 2, (scale * rows + 24 * unit) // 2 * 2
+
+
+def pixels(surface: pygame.Surface) -> np.ndarray:
+    """RGB uint8 [h, w, 3]."""
+    return np.ascontiguousarray(pygame.surfarray.pixels3d(surface).swapaxes(0, 1))
+
+
 def figures(panes: Sequence[Costs]) -> dict[str, dict[str, Sequence[float]]]:
     """What is charted: per chart and pane a number for each frame. An engine would dwarf them."""
     panes = [pane for pane in panes if pane.remembers]
