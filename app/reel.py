@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pygame
+from PIL import Image
 
 from . import gif
 from .pane import Costs
@@ -16,7 +17,8 @@ from .panes import Panes, canvas_size, pixels
 
 MOMENTS, RATE = 40, 6.0  # pictures, and how many of them a second
 HELD = 12  # times that the last one is shown
-SCALE, COLOURS = 2, 64  # screen pixels per dreamt pixel: two panes come to less than 3 MB
+SCALE = 2  # screen pixels per dreamt pixel
+COLOURS = 96  # so that two panes come to less than 3 MB
 
 
 class Reel:
@@ -37,7 +39,7 @@ class Reel:
         heading = f"{heading}, {speed:.1f} times as fast"
         clocks = np.linspace(0, leader.clock, moments + 1)[1:]
         drawn = [self._drawn(panes, clock, heading) for clock in clocks]
-        gif.write(path, [*drawn, *drawn[-1:] * HELD], RATE, times=1, colours=COLOURS)
+        gif.write(path, [*drawn, *drawn[-1:] * HELD], RATE, few_colours)
 
     def _drawn(self, panes: Sequence[Costs], clock: float, heading: str) -> np.ndarray:
         """The panes at one time of all their clocks."""
@@ -46,3 +48,9 @@ class Reel:
         canvas = pygame.Surface(canvas_size(len(panes), pictures[0], SCALE))
         Panes().draw(canvas, then, pictures, panes[0].index, heading)
         return pixels(canvas)
+
+
+def few_colours(picture: np.ndarray) -> Image.Image:
+    """With a palette in which the thin lines of a chart keep their colours; a median cut gives those away."""
+    image = Image.fromarray(picture)
+    return image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

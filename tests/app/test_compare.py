@@ -105,8 +105,9 @@ def test_how_far_behind_is_told_at_equal_clocks():
         for _ in range(12):
             costs.add(took, STATS)
     assert other.behind(leader) == 8 and leader.behind(other) == -8
-    assert standing(other, leader) == "8 frames behind" and standing(leader, other) == "8 frames ahead"
-    assert standing(leader, leader) == "leads"
+    assert standing(other, [leader, other]) == "8 frames behind"
+    assert standing(leader, [other, leader]) == "8 frames ahead"
+    assert standing(leader, [leader, other]) == "leads"
 
 
 def test_a_difference_is_of_each_pixel_and_stronger_than_it_is():
