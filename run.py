@@ -1,4 +1,4 @@
-"""One door: run.py {play|compare|generate|train|...} [flags] [key=value ...]. Without a verb, play."""
+"""One door: run.py VERB [flags] [key=value ...], with the verbs of USAGE. Without one, play."""
 
 import os
 import signal
@@ -16,7 +16,9 @@ VERBS = {
     "train": ("app.own", "train"),
     "eval": ("worldmodel.evaluation.main", "evaluate"),
 }
-DREAMS = ("play", "compare", "replay", "generate", "doctor", "serve")  # modules of app
+# Verbs with flags and words of their own: the module of app whose `main` takes them.
+MAINS = {verb: verb for verb in ("play", "compare", "replay", "generate", "serve", "doctor", "bench")}
+MAINS["import"] = "foreign"  # which no module can be called
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
@@ -24,6 +26,8 @@ run.py replay DIR [key=value ...]                             dream a recording 
 run.py serve [--host HOST] [--port N] [key=value ...]         play in a browser
 run.py generate [flags] [key=value ...]                       a video of a prompt, by a published backbone
 run.py doctor [flags] [key=value ...]                         what is here, and can it play?
+run.py bench [key=value ...]                                  what recording costs, how long a key waits
+run.py import FOLDER [key=value ...]                          a video and its keys become a recording
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """
@@ -43,10 +47,10 @@ def main(argv: list[str]) -> int:
             work = getattr(import_module(module), function)
             on_stop(signal.default_int_handler)
             for_the_user(lambda: work(**cfg))
-        case [verb, *words] if verb in DREAMS:
-            return import_module(f"app.{verb}").main(words)
+        case [verb, *words] if verb in MAINS:
+            return import_module(f"app.{MAINS[verb]}").main(words)
         case [word, *_] if word[0] != "-" and "=" not in word:
-            raise UsageError(f"No verb {word}{config.suggestion(word, [*DREAMS, *VERBS])}")
+            raise UsageError(f"No verb {word}{config.suggestion(word, [*MAINS, *VERBS])}")
         case words:
             return import_module("app.play").main(words)
     return 0

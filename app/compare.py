@@ -6,6 +6,7 @@ turns, frame by frame; what they dream depends on no clock. Into a folder go
     compare.mp4               the panes with their charts, a picture per frame
     compare.json, compare.md  what was compared, what it cost, how far apart the pictures are
     fps.png, memory.png       the two charts
+    compare.gif               with gif=true: the panes at equal clocks, so that a slow one falls behind
 """
 
 import signal
@@ -26,16 +27,17 @@ from . import config, report
 from .autopilot import Autopilot
 from .errors import UsageError
 from .pane import Pane, difference
-from .panes import Panes, headline
+from .panes import Panes, canvas_size, headline, pixels
 from .play import AUTOPILOT_FRAMES, OpenScenes, OpenWorld
 from .record import Video, check_writable, unused
+from .reel import Reel
 from .report import Outcome
 from .script import Script
 from .stopping import on_stop
 from .worlds import open_scenes, open_world
 
 EVERY = 5.0  # seconds between lines
-WIDTH = 1408  # pixels of the video, about
+WIDTH = 1408  # pixels of the video, at most but for margins
 
 
 class Game(NamedTuple):
@@ -60,7 +62,7 @@ def main(
     world = open_world(cfg, facts, lambda state: print(f"{state} ...", flush=True))
     on_stop(signal.default_int_handler)  # from here on there is something to close
     panes = [Pane(world), *(Pane(world.beside(name)) for name in names[1:])]
-    outcomes = race(panes, game, out, cfg.difference)
+    outcomes = race(panes, game, out, cfg.difference, Reel() if cfg.gif else None)
     facts |= {
         "world": game.opening.name,
         "prompt": game.prompt or game.opening.prompt,
@@ -116,12 +118,17 @@ def game_of(cfg: DictConfig, openings: Any) -> Game:
     return Game(openings[scene], seed, prompts[0], len(path), keys.__getitem__, prompts.__getitem__)
 
 
-def race(panes: list[Pane], game: Game, out: Path, differences: bool) -> list[Outcome]:
+def race(
+    panes: list[Pane], game: Game, out: Path, differences: bool, reel: Reel | None = None
+) -> list[Outcome]:
     """Dream the game in every pane, and film it."""
     for pane in panes:
         pane.begin(game.opening, game.seed, game.prompt)
+    if reel:
+        reel.add([pane.picture for pane in panes])
     apart: list[list[float]] = [[] for _ in panes]
-    canvas, drawing = pygame.Surface(canvas_size(len(panes), panes[0].picture)), Panes()
+    scale = max(1, WIDTH // (len(panes) * (panes[0].picture.shape[1] + 8)))
+    canvas, drawing = pygame.Surface(canvas_size(len(panes), panes[0].picture, scale)), Panes()
     heading = headline(f"{game.opening.title}, seed {game.seed}", panes[0].costs, differences)
     video = Video(out / "compare.mp4", (canvas.get_height(), canvas.get_width()), FPS, heading, enlarged=1)
     told = time.monotonic()
@@ -132,6 +139,8 @@ def race(panes: list[Pane], game: Game, out: Path, differences: bool) -> list[Ou
                 far.append(float(abs(picture.astype(np.int16) - pictures[0]).mean()))
             if differences:
                 pictures[1:] = [difference(picture, pictures[0]) for picture in pictures[1:]]
+            if reel:
+                reel.add(pictures)
             drawing.draw(canvas, [pane.costs for pane in panes], pictures, game.frames, heading)
             video.add(pixels(canvas))
             if time.monotonic() > told + EVERY:
@@ -140,17 +149,6 @@ def race(panes: list[Pane], game: Game, out: Path, differences: bool) -> list[Ou
                 print(f"frame {index + 1} of {game.frames}: {rates}", flush=True)
     finally:
         video.close()
+    if reel:
+        reel.write(out / "compare.gif", [pane.costs for pane in panes], heading)
     return [Outcome(pane.costs, pane.link, far) for pane, far in zip(panes, apart, strict=True)]
-
-
-def canvas_size(panes: int, picture: np.ndarray) -> tuple[int, int]:
-    """Width and height of the video: as wide as it may be, and even, as H.264 wants it."""
-    rows, columns = picture.shape[:2]
-    scale = max(1, WIDTH // (panes * (columns + 8)))
-    unit = max(12, scale * panes * columns // 64)
-    return (scale * panes * columns + (panes + 1) * unit + 1) // 2 * 2, (scale * rows + 24 * unit) // 2 * 2
-
-
-def pixels(surface: pygame.Surface) -> np.ndarray:
-    """RGB uint8 [h, w, 3]."""
-    return np.ascontiguousarray(pygame.surfarray.pixels3d(surface).swapaxes(0, 1))

@@ -9,6 +9,7 @@ from worldmodel.actions import KEYS, action
 
 from . import gamepad
 from .keys import EITHER, Keys, shipped
+from .menu import Menu
 from .prompt import PromptLine
 
 MOUSE = -1000  # the left button as a key; a gamepad's are above
@@ -22,40 +23,6 @@ def codes(name: str) -> tuple[int, ...]:
         return (ord(name),)
     name = name.replace("left ", "l").replace("right ", "r").replace(" ", "")
     return (getattr(pygame, f"K_{name.upper()}"),)
-
-
-class Menu:
-    """The Esc menu: a list, one of it chosen by arrows or mouse."""
-
-    ITEMS = (
-        *("resume", "prompt", "reset", "next world", "save", "load"),
-        *("record", "memory", "compare", "real", "player", "diagnostics", "quit"),
-    )
-
-    def __init__(self) -> None:
-        self.open = False
-        self.chosen = 0
-
-    def feed(
-        self, event: pygame.Event, does: str | None, item_at: Callable[[tuple[int, int]], int | None]
-    ) -> str | None:
-        """The wish this event makes, if it makes one; `does` is what its key does in play."""
-        if event.type == pygame.KEYDOWN:
-            if event.key == pygame.K_UP or does == "forward":
-                self.chosen = (self.chosen - 1) % len(self.ITEMS)
-            elif event.key == pygame.K_DOWN or does == "back":
-                self.chosen = (self.chosen + 1) % len(self.ITEMS)
-            elif event.key in (pygame.K_RETURN, pygame.K_KP_ENTER, pygame.K_SPACE) or does == "fire":
-                return self.ITEMS[self.chosen]
-            elif event.key == pygame.K_ESCAPE or does == "menu":
-                return "quit"
-        elif event.type in (pygame.MOUSEMOTION, pygame.MOUSEBUTTONDOWN):
-            item = item_at(event.pos)
-            if item is not None:
-                self.chosen = item
-                if event.type == pygame.MOUSEBUTTONDOWN and event.button == pygame.BUTTON_LEFT:
-                    return self.ITEMS[item]
-        return None
 
 
 class Controls:

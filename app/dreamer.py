@@ -356,7 +356,7 @@ class Dreamer(threading.Thread):
             self.notices.append(str(error))
             return
         self._tell("beginning again, beside the real game")
-        self._begin(world, Race(world, [self._real]))
+        self._begin(world, Race(world, [self._real], together=True))
         self.notices.append(
             "The real game has the same keys. <difference> shows the difference, <real> ends it."
         )
@@ -527,7 +527,9 @@ class Dreamer(threading.Thread):
         """A wish for one world, that others beside it could not follow."""
 
         def granted(world: World) -> None:
-            if self.race:
+            if self._real:
+                self.notices.append("Not beside the real game; <real> ends that.")
+            elif self.race:
                 self.notices.append("Not while memories are compared; <compare> ends that.")
             else:
                 wish(world)

@@ -42,9 +42,19 @@ def enlarged(picture: np.ndarray, times: int) -> Image.Image:
     return image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
 
 
-def write(path: Path, pictures: list[np.ndarray], fps: float) -> None:
-    """A GIF that repeats. Raises OSError, and then leaves nothing behind."""
-    images = [enlarged(x, ENLARGED).quantize(COLOURS, dither=Image.Dither.NONE) for x in pictures]
+def few_colours(picture: np.ndarray) -> Image.Image:
+    """A dreamt picture, enlarged, with a palette."""
+    return enlarged(picture, ENLARGED).quantize(COLOURS, dither=Image.Dither.NONE)
+
+
+def write(
+    path: Path,
+    pictures: list[np.ndarray],
+    fps: float,
+    image: Callable[[np.ndarray], Image.Image] = few_colours,
+) -> None:
+    """A GIF that repeats, each picture as `image` has it. Raises OSError, and then leaves nothing behind."""
+    images = [image(picture) for picture in pictures]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # GIF counts in hundredths of a second

@@ -70,6 +70,13 @@ class Costs:
         """Frames dreamt by the time the clock said this."""
         return bisect_right(self.ends, clock)
 
+    def until(self, clock: float) -> "Costs":
+        """Those of the frames dreamt by the time the clock said this."""
+        count, costs = self.reached(clock), Costs(self.name)
+        for series in ("seconds", "ends", "fps", "bytes", "kept", "seen"):
+            getattr(costs, series).extend(getattr(self, series)[:count])
+        return costs
+
     def behind(self, leader: "Costs") -> int:
         """Frames fewer than another had dreamt in the same time of its own; negative is ahead."""
         clock = min(self.clock, leader.clock)

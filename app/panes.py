@@ -38,7 +38,7 @@ class Panes(Pen):
         self._heading(title, width=across - 2 * gap, at=(gap, gap // 2))
         places = [(gap + i * (width + gap), top) for i in range(len(panes))]
         ends = [
-            self._pane(pane, panes[0], picture, colour, place, width)
+            self._pane(pane, panes, picture, colour, place, width)
             for pane, picture, colour, place in zip(
                 panes, pictures, colours(panes).values(), places, strict=True
             )
@@ -54,12 +54,18 @@ class Panes(Pen):
             self.surface.blit(right, right.get_rect(topright=(at[0] + width, at[1])))
 
     def _pane(
-        self, pane: Costs, leader: Costs, picture: np.ndarray, colour: Colour, at: tuple[int, int], width: int
+        self,
+        pane: Costs,
+        panes: Sequence[Costs],
+        picture: np.ndarray,
+        colour: Colour,
+        at: tuple[int, int],
+        width: int,
     ) -> int:
         """Name, picture, figures from the top down; returns where they end."""
-        x, y = at
+        (x, y), leads = at, pane is panes[0]
         name = self.text(pane.name, colour, 1.3, bold=True)
-        place = self.text(standing(pane, leader), DIM if pane is leader else PAPER, bold=pane is not leader)
+        place = self.text(standing(pane, panes), DIM if leads else PAPER, bold=not leads)
         self.surface.blit(name, (x, y))
         if name.get_width() + place.get_width() < width:
             self.surface.blit(place, place.get_rect(bottomright=(x + width, y + name.get_height())))
@@ -105,6 +111,18 @@ class Panes(Pen):
         return pygame.transform.scale(small, (round(scale * columns), round(scale * rows)))
 
 
+def canvas_size(panes: int, picture: np.ndarray, scale: int) -> tuple[int, int]:
+    """Width and height of panes and charts, with so many pixels per dreamt one; even, as H.264 wants it."""
+    rows, columns = picture.shape[:2]
+    unit = max(12, scale * panes * columns // 64)
+    return (scale * panes * columns + (panes + 1) * unit + 1) // 2 * 2, (scale * rows + 24 * unit) // 2 * 2
+
+
+def pixels(surface: pygame.Surface) -> np.ndarray:
+    """RGB uint8 [h, w, 3]."""
+    return np.ascontiguousarray(pygame.surfarray.pixels3d(surface).swapaxes(0, 1))
+
+
 def figures(panes: Sequence[Costs]) -> dict[str, dict[str, Sequence[float]]]:
     """What is charted: per chart and pane a number for each frame. An engine would dwarf them."""
     panes = [pane for pane in panes if pane.remembers]
@@ -123,12 +141,13 @@ def headline(title: str, leader: Costs, differences: bool) -> str:
     return f"{title}: {what}" if differences else title
 
 
-def standing(pane: Costs, leader: Costs) -> str:
-    """How a pane does against the one that leads."""
+def standing(pane: Costs, panes: Sequence[Costs]) -> str:
+    """How one of the panes does against the first, which leads."""
+    leader = panes[0]
+    if not all(other.remembers for other in panes):
+        return f"frame {pane.index:,}"  # the real game does not race
     if pane is leader:
         return "leads"
-    if not pane.remembers:
-        return f"frame {pane.index:,}"  # it does not race
     behind = pane.behind(leader)
     if not behind:
         return "as fast"

@@ -220,7 +220,10 @@ def no_display() -> str:
     return "No display: neither DISPLAY nor WAYLAND_DISPLAY is set."
 
 
-def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
+def open_window(
+    cfg: DictConfig, players: Mapping[str, Player], kind: "type[Window] | None" = None
+) -> "Window":
+    """The window that people play in, or another kind of it. Raises DisplayError where there can be none."""
     if problem := no_display():
         raise DisplayError(problem)
     import pygame
@@ -229,7 +232,7 @@ def open_window(cfg: DictConfig, players: Mapping[str, Player]) -> "Window":
     from .window import Window
 
     try:
-        return Window(
+        return (kind or Window)(
             cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse
         )
     except pygame.error as error:

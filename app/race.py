@@ -2,7 +2,7 @@
 
 The keys and the prompt of every frame go into a log, by frame. After each frame of the leader every other
 pane dreams on through the log until its clock has caught up with the leader's: so all compute for the same
-time, and a slower memory falls behind in frames.
+time, and a slower memory falls behind in frames. The real game does not race: it goes along, frame by frame.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,14 +12,16 @@ import numpy as np
 from worldmodel.openings import Opening
 
 from .frame import World
-from .pane import Contender, Pane, difference
+from .pane import Contender, Costs, Pane, difference
 
 
 class Race:
     """The panes of one game; the first leads. One thread dreams, others may look."""
 
-    def __init__(self, world: Contender, others: Sequence[Contender]) -> None:
+    def __init__(self, world: Contender, others: Sequence[Contender], together: bool = False) -> None:
+        """With `together` the others have every frame when the leader has it, whatever it takes."""
         self.panes = [Pane(world), *(Pane(other) for other in others)]
+        self._together = together
 
     def begin(self, opening: Opening, seed: int) -> np.ndarray:
         """The same opening for all; returns its last picture."""
@@ -36,17 +38,20 @@ class Race:
         picture = leader.dream(keys)
         self._log.append((keys, leader.world.prompt))
         self._ahead[leader.costs.index] = picture
+        if self._together:
+            self._catch_up(lambda other: True)
         return picture
 
     def follow(self, enough: Callable[[], bool] = lambda: False) -> None:
         """The others' turn, unless it is enough already."""
+        leader = self.panes[0].costs
+        self._catch_up(lambda other: other.clock < leader.clock and not enough())
+
+    def _catch_up(self, may: Callable[[Costs], bool]) -> None:
+        """The others dream the leader's frames, each for as long as it may."""
         leader = self.panes[0]
         for i, pane in enumerate(self.panes[1:]):
-            while (
-                pane.costs.clock < leader.costs.clock
-                and pane.costs.index < leader.costs.index
-                and not enough()
-            ):
+            while pane.costs.index < leader.costs.index and may(pane.costs):
                 picture = pane.dream(*self._log[pane.costs.index])
                 self.differences[i] = difference(picture, self._ahead[pane.costs.index])
         reached = min(pane.costs.index for pane in self.panes)

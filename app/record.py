@@ -209,6 +209,10 @@ class Recorder:
             if self.rolling:
                 self._queue.put(frame)
 
+    def wait(self) -> None:
+        """Until all that was seen is written, or could not be."""
+        self._queue.join()
+
     def close(self) -> None:
         """Finish what is being written; afterwards everything is on disk."""
         self.stop()

@@ -12,30 +12,15 @@ import pygame
 
 from worldmodel.actions import FPS, held
 
-from .controls import Menu
+from .credits import CREDITS
 from .dreamer import DREAMING, PAUSED, REMEMBERING, Rewound
 from .frame import Frame
-from .keys import Keys, shipped
+from .keys import Keys, printed, shipped
+from .menu import NAMES, Menu
 from .panes import Panes, headline
 from .pen import DIM, EMBER, GLASS, GLOW, NIGHT, PAPER, RED, Pen
 from .prompt import PromptLine
 from .race import Race
-
-NAMES = {
-    "resume": "Resume",
-    "prompt": "Change the prompt",
-    "reset": "Start again",
-    "next world": "Next world",
-    "save": "Save this moment",
-    "load": "Back to what was saved",
-    "record": "Record",
-    "memory": "Another memory",
-    "compare": "Compare memories",
-    "real": "The real game beside it",
-    "player": "Let another play",
-    "diagnostics": "Copy diagnostics",
-    "quit": "Quit",
-}
 
 
 @dataclass
@@ -103,7 +88,7 @@ class Screen(Pen):
             self._recording(view.recording)
         if view.menu is not None and view.menu.open:
             self._veil(120)
-            self._menu(view)
+            self._credits() if view.menu.credits else self._menu(view.menu, view.recording is not None)
         elif view.failure:
             self._veil(120)
             self._failure(view.failure)
@@ -276,21 +261,42 @@ class Screen(Pen):
             column.blit(word, (left, i * line))
         return column
 
-    def _menu(self, view: View) -> None:
-        assert view.menu is not None
-        rows: list[pygame.Surface | None] = [self.text("FAST-AR Play", EMBER, 1.4, bold=True), None]
-        width = 13 * self.unit
-        for i, item in enumerate(view.menu.ITEMS):
-            name = "Stop recording" if item == "record" and view.recording is not None else NAMES[item]
-            row = pygame.Surface((width, round(1.9 * self.unit)), pygame.SRCALPHA)
-            chosen = i == view.menu.chosen
-            if chosen:
-                pygame.draw.rect(row, EMBER, row.get_rect(), border_radius=self.unit // 3)
-            text = self.text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
-            row.blit(text, text.get_rect(midleft=(self.unit * 2 // 3, row.get_height() // 2)))
-            rows.append(row)
-        rows += [None, self.text("Esc again quits", DIM)]
-        self._items = self._card(rows, "center", self.surface.get_rect().center)[1:-1]
+    def _menu(self, menu: Menu, recording: bool) -> None:
+        """Two columns of items, each with its key."""
+        names = NAMES | ({"record": "Stop recording"} if recording else {})
+        items = [self._item(names[item], item, i == menu.chosen) for i, item in enumerate(menu.ITEMS)]
+        width, height = items[0].get_size()
+        table = pygame.Surface((2 * width + self.unit, menu.ROWS * height), pygame.SRCALPHA)
+        places = [
+            table.blit(item, (i // menu.ROWS * (width + self.unit), i % menu.ROWS * height))
+            for i, item in enumerate(items)
+        ]
+        heading = self.text("FAST-AR Play", EMBER, 1.4, bold=True)
+        rows = [heading, None, table, None, self.text("Esc again quits", DIM)]
+        _, drawn, _ = self._card(rows, "center", self.surface.get_rect().center)
+        self._items = [place.move(drawn.topleft) for place in places]
+
+    def _item(self, name: str, wish: str, chosen: bool) -> pygame.Surface:
+        row = pygame.Surface((18 * self.unit, round(1.9 * self.unit)), pygame.SRCALPHA)
+        if chosen:
+            pygame.draw.rect(row, EMBER, row.get_rect(), border_radius=self.unit // 3)
+        text = self.text(name, NIGHT if chosen else PAPER, 1.1, bold=chosen)
+        key = self.text(printed((self._keys.bound.get(wish) or ("",))[0]), NIGHT if chosen else DIM)
+        inside = row.get_rect().inflate(-self.unit * 4 // 3, 0)
+        row.blit(text, text.get_rect(midleft=inside.midleft))
+        row.blit(key, key.get_rect(midright=inside.midright))
+        return row
+
+    def _credits(self) -> None:
+        room = max(1, min(46 * self.unit, self.surface.get_width() - 4 * self.unit))
+        rows: list[pygame.Surface | None] = []
+        for heading, told in CREDITS.items():
+            rows.append(self.text(heading, EMBER, bold=True))
+            for line in [told] if isinstance(told, str) else told:
+                rows += self.wrap(line, room)
+            rows.append(None)
+        rows.append(self.text("Any key goes back", DIM))
+        self._card(rows, "center", self.surface.get_rect().center)
 
     def _line(self, line: PromptLine) -> None:
         """What is being typed; words that mean nothing here are struck out."""

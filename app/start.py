@@ -16,9 +16,14 @@ def opening_of(path: Path, prompt: str = "") -> Opening:
     """The middle of the picture in the shape of the game, as often as an opening has frames."""
     try:
         with Image.open(path) as image:
-            fitted = ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+            picture = fitted(image)
     except (OSError, UnidentifiedImageError) as error:
         reason = getattr(error, "strerror", None) or "no picture that can be read"
         raise UsageError(f"Cannot start from {path}: {reason}. A PNG or JPEG was expected.") from None
-    frames, keys = np.stack([np.asarray(fitted)] * FRAMES), np.stack([action()] * FRAMES)
+    frames, keys = np.stack([picture] * FRAMES), np.stack([action()] * FRAMES)
     return Opening(path.stem, path.name, prompt, 0, 0, frames, keys, keys, {})
+
+
+def fitted(image: Image.Image) -> np.ndarray:
+    """The middle of a picture in the shape of the game, uint8 [h, w, 3]."""
+    return np.asarray(ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS))

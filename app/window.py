@@ -100,11 +100,9 @@ class Window:
                 self._gif()
             case "diagnostics":
                 self._examine()
-                return self._going_on()
             case "player":
                 now = self.controller.next()
                 self.tell("You play again" if now == "human" else f"The {now} plays; <player> takes the next")
-                return self._going_on()
             case "menu" | "prompt":
                 self._held_by_menu |= not self._dreamer.paused
                 if wish == "prompt":
@@ -115,7 +113,7 @@ class Window:
                 if wish == "record":
                     self._announce()
                 return [*self._going_on(), wish]
-        return []
+        return self._going_on()
 
     def _going_on(self) -> list[str]:
         """What was held for the menu alone goes on when it closes."""

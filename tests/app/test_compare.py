@@ -7,12 +7,13 @@ import numpy as np
 import pygame
 import pytest
 from fake_world import FakeWorld, openings
+from PIL import Image
 from test_play import main as play
 from test_play import run
 from test_record import FACTS, pictures
 from test_saves import AXES, opening, solo
 
-from app import compare
+from app import compare, reel
 from app.autopilot import Autopilot
 from app.chart import plot_area, points, round_above
 from app.errors import UsageError
@@ -104,8 +105,9 @@ def test_how_far_behind_is_told_at_equal_clocks():
         for _ in range(12):
             costs.add(took, STATS)
     assert other.behind(leader) == 8 and leader.behind(other) == -8
-    assert standing(other, leader) == "8 frames behind" and standing(leader, other) == "8 frames ahead"
-    assert standing(leader, leader) == "leads"
+    assert standing(other, [leader, other]) == "8 frames behind"
+    assert standing(leader, [other, leader]) == "8 frames ahead"
+    assert standing(leader, [leader, other]) == "leads"
 
 
 def test_a_difference_is_of_each_pixel_and_stronger_than_it_is():
@@ -169,3 +171,36 @@ def test_a_script_of_an_empty_recording_is_an_error_that_says_so(tmp_path):
     (tmp_path / "meta.json").write_text("{}")
     with pytest.raises(UsageError, match="has no frames"):
         Script(tmp_path)
+
+
+def test_in_the_gif_every_pane_is_where_its_own_clock_had_brought_it(tmp_path, monkeypatch):
+    """A pane that takes four times as long is seen at a quarter of the leader's frames."""
+    panes = [Costs("tempcache"), Costs("dense")]
+    film = reel.Reel()
+    for index in range(10):  # 0 is what they begin with
+        film.add([np.full((112, 160, 3), (10 * index, 100 * i, 0), np.uint8) for i in range(2)])
+    for _ in range(9):
+        for costs, took in zip(panes, (1.0, 4.0), strict=True):
+            costs.add(took, STATS)
+    drawn, draw = [], Panes.draw
+
+    def watched(self, surface, costs, pictures, frames, title):
+        assert [picture[0, 0, 0] // 10 for picture in pictures] == [each.index for each in costs]
+        drawn.append([each.index for each in costs])
+        draw(self, surface, costs, pictures, frames, title)
+
+    monkeypatch.setattr(Panes, "draw", watched)
+    film.write(tmp_path / "compare.gif", panes, "The Wet Cellar")
+    assert drawn == [[i, i // 4] for i in range(1, 10)]
+    with Image.open(tmp_path / "compare.gif") as image:
+        assert image.n_frames == 9
+        image.seek(8)
+        assert image.info["duration"] > 1000  # the end stays
+
+
+def test_a_comparison_makes_a_gif_when_asked_to(tmp_path):
+    main("tempcache", "dense", "frames=5", f"out={tmp_path}")
+    assert not (tmp_path / "compare.gif").exists()
+    main("tempcache", "dense", "frames=5", "gif=true", f"out={tmp_path}")
+    with Image.open(tmp_path / "compare.gif") as image:
+        assert image.width < 700 and image.n_frames <= 5

@@ -153,11 +153,11 @@ def test_a_second_escape_quits(controls):
 
 
 def test_the_mouse_chooses_in_the_menu(controls):
-    controls._item_at = lambda position: position[1] // 10 if position[1] < 80 else None
+    controls._item_at = lambda position: position[1] // 10 if position[1] < 130 else None
     post(controls, *down(pygame.K_ESCAPE))
     post(controls, (pygame.MOUSEMOTION, {"pos": (5, 15), "rel": (0, 0), "buttons": (0, 0, 0)}))
     assert controls.menu.chosen == 1
-    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 95), "button": 1}))
+    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 135), "button": 1}))
     assert controls.menu.open
-    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 65), "button": 1}))
+    post(controls, (pygame.MOUSEBUTTONDOWN, {"pos": (5, 125), "button": 1}))
     assert controls.wishes() == ["menu", "record"]

@@ -11,8 +11,8 @@ from test_play import main as play
 
 from app import clipboard, device, doctor
 from app.config import ROOT
-from app.controls import Menu
 from app.errors import DeviceError, PackageError, WeightsError
+from app.menu import Menu
 
 
 def main(*words, world=None) -> int:

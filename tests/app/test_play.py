@@ -224,6 +224,8 @@ def test_an_unknown_world_lists_those_there_are():
         (["--headless", "--window"], "not allowed with argument"),
         (["--config", "nowhere.yaml"], "No settings at nowhere.yaml"),
         (["trian"], "No verb trian; did you mean train?"),
+        (["imprt", "footage"], "No verb imprt; did you mean import?"),
+        (["import", "nowhere"], "nowhere is no folder"),
         (["doctor", "wieghts=x"], "No setting wieghts; did you mean weights?"),
         (["train", "--config", "nowhere.yaml"], "No settings at nowhere.yaml"),
     ],

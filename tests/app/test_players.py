@@ -6,7 +6,7 @@ from fake_world import FakeWorld
 from test_play import Watched, at_each_lap, main, press, until
 
 from app.autopilot import Autopilot
-from app.controls import Menu
+from app.menu import Menu
 from app.players import Players
 from worldmodel.actions import action
 

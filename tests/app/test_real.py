@@ -13,7 +13,8 @@ from app.config import ROOT
 from app.dreamer import Dreamer
 from app.errors import PackageError
 from app.pane import Costs
-from app.panes import figures
+from app.panes import figures, standing
+from app.race import Race
 from app.real import Nothing, RealGame
 from worldmodel.actions import action
 from worldmodel.openings import load_openings
@@ -109,6 +110,30 @@ def test_both_have_the_same_keys_and_the_engine_is_closed_in_the_end():
         session.dreamer.show_real()
         eventually(lambda: session.dreamer.race is not None)
     assert opened[1].closed == 1  # also when the game ends beside it
+
+
+def test_the_engine_has_every_frame_when_the_dream_has_it_even_if_it_is_slower():
+    world, engine = FakeWorld(), Engine(print)
+    race = Race(world, [engine], together=True)
+    race.begin(openings()["cellar"], seed=0)
+    for count in range(1, 9):
+        race.lead(action(["forward"]))
+        race.panes[1].costs.ends[-1] = 1e9  # what its clock says does not matter
+        assert len(engine.keys) == count
+        assert np.array_equal(race.pictures(False)[1], paint(count, 0))
+        race.follow()
+    assert [standing(pane.costs, [each.costs for each in race.panes]) for pane in race.panes] == [
+        "frame 8"
+    ] * 2
+
+
+def test_beside_the_engine_no_other_memory_may_be_taken_and_what_ends_that_is_told():
+    with Session(FakeWorld(0.002), open_real=Engine) as session:
+        session.until(lambda: len(session.seen) > 3)
+        session.dreamer.show_real()
+        eventually(lambda: session.dreamer.race is not None)
+        session.dreamer.switch_memory()
+        eventually(lambda: "Not beside the real game; <real> ends that." in session.dreamer.notices)
 
 
 def test_the_engine_has_no_memory_to_chart():

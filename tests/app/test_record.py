@@ -168,7 +168,7 @@ def test_recording_may_be_tried_again_after_a_failure(tmp_path, frame):
     recorder = Recorder(root, FACTS, FPS)
     recorder.start()
     recorder.see(frame(1))
-    recorder._queue.join()
+    recorder.wait()
     assert isinstance(recorder.error, DiskError)
     root.unlink()
     recorder.start()

@@ -2,8 +2,8 @@ import numpy as np
 import pygame
 import pytest
 
-from app.controls import Menu
 from app.dreamer import Rewound
+from app.menu import Menu
 from app.screen import NIGHT, Screen, View
 
 
@@ -57,7 +57,9 @@ def test_any_window_can_be_drawn(screen, frame, size, state):
             view.help, view.toast, view.recording = not menu.open, "toast " * 99, 1.0
             view.gpu, view.pace = 10**9, [0.05, 0.06, 1.0]
             screen.draw(view)
-            view.failure = "Out of memory. " * 20
+            menu.credits = True
+            screen.draw(view)
+            menu.credits, view.failure = False, "Out of memory. " * 20
             screen.draw(view)
             view.failure = ""
             view.help, view.rewound = False, Rewound(at=20, oldest=20, newest=20, bytes=10**8)
@@ -69,8 +71,8 @@ def test_the_mouse_finds_each_item_of_the_menu_where_it_is_drawn(screen, frame):
     menu = Menu()
     menu.open = True
     screen.draw(View("", frame=frame(), menu=menu))
-    centre = 480
-    found = [screen.item_at((centre, y)) for y in range(672)]
+    found = [screen.item_at((x, y)) for x in (300, 660) for y in range(672)]
     assert [item for item in dict.fromkeys(found) if item is not None] == list(range(len(Menu.ITEMS)))
+    assert screen.item_at((480, 336)) is None  # between the columns
     screen.draw(View("", frame=frame()))
-    assert screen.item_at((centre, 336)) is None
+    assert screen.item_at((300, 336)) is None
