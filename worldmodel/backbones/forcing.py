@@ -82,6 +82,10 @@ class Forcing:
         """Another prompt from here on; the memory stays."""
         self._prompt = self.wan.read_prompt([text.to(self.device, self.dtype) for text in texts])
 
+    def step(self) -> Tensor:
+        """The next chunk, clean latents [b, chunk, c, h, w]."""
+        raise NotImplementedError
+
     def _remember(self, latents: Tensor) -> None:
         """The next chunk of the video, finished [b, chunk, c, h, w]."""
         self._run(latents, torch.full((self.chunk,), self.clean, device=self.device))

@@ -1,6 +1,6 @@
 """The published files of Self-Forcing and Rolling Forcing, put together to what makes videos of prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ DECODER = "Wan2.1_VAE.pth"
 class Backbone(NamedTuple):
     """How a backbone makes videos, and the file with its transformer."""
 
-    kind: type[Forcing]
+    kind: Callable[..., Forcing]
     checkpoint: str
 
 
