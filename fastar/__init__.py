@@ -6,7 +6,7 @@ Axes throughout: b batch, h heads, n present tokens, m remembered tokens, d head
 from .annca import AnnCA
 from .annsa import AnnSA
 from .memory import Dense, Memory, Past, Pattern, Stats
-from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
+from .method import CACHES, CROSSES, PATTERNS, STEPS, Cross, Method, Step, WholePrompt, method
 from .prompt_buckets import PromptBuckets
 from .rope import AxialRope
 from .tempcache import TempCache
@@ -14,7 +14,7 @@ from .tempcache_paper import TempCachePaper
 from .window import WindowSink
 
 __all__ = [
-    "CACHES", "CROSSES", "PATTERNS",
+    "CACHES", "CROSSES", "PATTERNS", "STEPS",
     "AnnCA", "AnnSA", "AxialRope", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
-    "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
+    "PromptBuckets", "Stats", "Step", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "method",
 ]  # fmt: skip
