@@ -70,11 +70,11 @@ class Accumulated:
 class TeaCache(Accumulated):
     """The signal is the embedding of the noise level: what passes are told by schedule, whatever they show.
 
-    rescale  coefficients of a polynomial, highest power first, from changes of the signal to those of the
-             output; the published ones were fitted to schedules of 50 passes and fall below 0 on steps as
-             wide as ours, so none by default, and what it gives is at least 0
-    pattern  which passes after the first are skipped, known beforehand, since it depends on the schedule
-             alone; then nothing is computed, and a CUDA graph may hold it
+    rescale   coefficients of a polynomial, highest power first, from changes of the signal to those of the
+              output; the published ones were fitted to schedules of 50 passes and fall below 0 on steps as
+              wide as ours, so none by default, and what it gives is at least 0
+    schedule  which passes after the first are skipped, known beforehand, since the signal depends on noise
+              levels alone; then nothing is computed, and a CUDA graph may hold it
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class TeaCache(Accumulated):
         warmup: int = 1,
         last: bool = False,
         rescale: Sequence[float] | None = None,
-        pattern: Sequence[bool] | None = None,
+        schedule: Sequence[bool] | None = None,
     ) -> None:
         super().__init__(threshold=threshold, warmup=warmup, last=last)
-        self.rescale, self.pattern = rescale, pattern
-        self.fixed = pattern is not None
+        self.rescale, self.schedule = rescale, schedule
+        self.fixed = schedule is not None
 
     def signal(self, level: Tensor, tokens: Tensor) -> Tensor:
         return level.expand(len(tokens), *level.shape[1:])
@@ -102,14 +102,14 @@ class TeaCache(Accumulated):
         return result
 
     def begin(self, level: Tensor, tokens: Tensor) -> None:
-        if self.pattern is None:
+        if self.schedule is None:
             super().begin(level, tokens)
 
     def skips(self, nth: int, of: int, level: Tensor, tokens: Tensor) -> Tensor:
-        if self.pattern is None:
+        if self.schedule is None:
             return super().skips(nth, of, level, tokens)
-        if len(self.pattern) != of - 1:
+        if len(self.schedule) != of - 1:
             raise ValueError(
-                f"This pattern is for {len(self.pattern)} passes after the first, a frame has {of - 1}."
+                f"This schedule is for {len(self.schedule)} passes after the first, a frame has {of - 1}."
             )
-        return torch.tensor(bool(self.pattern[nth - 1]))
+        return torch.tensor(bool(self.schedule[nth - 1]))
