@@ -1,8 +1,8 @@
 """FlowCache: a cache that keeps what is looked at and is unlike the rest, and passes that are not run again.
 
-Its two halves are kinds on two axes. As a cache, R1-KV: what leaves the window is worth more the more the
-newest queries look at it and the less it resembles the others. As a step: TeaCache's rule, with the noisy
-frame itself as what must have changed.
+arXiv 2602.10825. Its two halves are kinds on two axes. As a cache, R1-KV: what leaves the window is worth
+more the more the newest queries look at it and the less it resembles the others. As a step: TeaCache's rule,
+with the noisy frame itself as what must have changed.
 """
 
 import torch
@@ -25,8 +25,8 @@ class R1KV(Evicting):
     Attention is the mean over queries of their softmax over what may be evicted; likeness the softmax of a
     key's mean cosine with all others, computed from the sum of all, not from all pairs. The original evicts
     chunks' worth of tokens when its budget is full and protects the chunks in flight; ours a frame's worth
-    each frame, and protects window and sink like all caches here. The last layer of a network that commits a
-    frame without asking for it remembers the queries of the frame's last noisy pass instead.
+    each frame, and protects window and sink like all caches here. Where a layer commits a frame that it was
+    not asked for, as the last layer of a network may, the frame's keys stand in for its queries.
     """
 
     _state = (*Evicting._state, "asked")
@@ -62,9 +62,8 @@ class R1KV(Evicting):
         self.asked = k.new_zeros(self.layers, *k.shape[:2], rows, k.shape[3])
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
-        if q.shape[2]:
-            rows = self.asked.shape[3]
-            self.asked[layer] = q[:, :, torch.arange(rows, device=q.device) * q.shape[2] // rows]
+        asked, rows = q if q.shape[2] else past.keys[:, :, past.present], self.asked.shape[3]
+        self.asked[layer] = asked[:, :, torch.arange(rows, device=q.device) * asked.shape[2] // rows]
         return super()._read(layer, q, past)
 
     def _worth(self, layer: int, number: Tensor, place: Tensor) -> Tensor:

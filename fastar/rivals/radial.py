@@ -1,6 +1,6 @@
 """RadialAttention: the farther back a frame, the narrower the strip of it that a token reads.
 
-arXiv 2506.19852, section 4. Attention fades with distance in time and in the order of tokens, so the share
+arXiv 2506.19852. Attention fades with distance in time and in the order of tokens, so the share
 that is read halves each time the distance in time doubles: F frames cost as much as about log F.
 """
 

@@ -1,6 +1,6 @@
 """SVG1, Sparse VideoGen: a head looks either at the last frames or at its own place in all of them.
 
-arXiv 2502.01776, section 3. Which of the two a head does is found as it goes: a few queries are answered both
+arXiv 2502.01776. Which of the two a head does is found as it goes: a few queries are answered both
 ways and exactly, and the way that errs less serves all queries.
 """
 

@@ -1,6 +1,6 @@
 """SVG2: queries and keys that mean alike are put together; groups of queries read the groups they attend to.
 
-arXiv 2505.18875, section 4. k-means on either side, for each head; each cluster of queries reads clusters of
+arXiv 2505.18875. k-means on either side, for each head; each cluster of queries reads clusters of
 keys until they hold a share `mass` of its attention, judged by the clusters' means, each counted as often as
 the keys in it. What it does not read is left out: not even its mean is.
 """

@@ -1,6 +1,6 @@
 """TeaCache: a pass of the denoiser is skipped while what it is told has changed little since one that ran.
 
-arXiv 2411.19108, section 3.3: changes from pass to pass, relative to what there was, are summed; below a
+arXiv 2411.19108: changes from pass to pass, relative to what there was, are summed; below a
 threshold the sum says that the output will be nearly the same, and the last one is used again.
 """
 

@@ -73,11 +73,13 @@ def test_heads_keep_their_own():
     assert not torch.equal(held[:, 0], held[:, 1])
 
 
-def test_the_queries_of_the_noisy_pass_stand_in_where_none_are_asked():
-    frames, asked, silent = film(20), *(R1KV(1, ROPE, sink=1, recent=2, far=10) for _ in range(2))
-    for frame in frames:
-        asked.attend(0, *frame)
-        silent.attend(0, *frame)
+def test_keys_stand_in_for_queries_where_none_are_asked():
+    """Whatever noisy passes asked before: what is kept depends on the frames that are committed alone."""
+    frames, noise = film(20), film(20, seed=1)
+    asked, silent = (R1KV(1, ROPE, sink=1, recent=2, far=10, looked=1.0) for _ in range(2))
+    for frame, other in zip(frames, noise, strict=True):
+        asked.attend(0, frame.k, *frame[1:])
+        silent.attend(0, *other)
         silent.attend(0, frame.q[:, :, :0], *frame[1:])
         for memory in (asked, silent):
             memory.commit(0)

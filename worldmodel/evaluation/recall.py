@@ -1,8 +1,8 @@
 """Attention recall: the share of what dense attention reads that lies on tokens a memory still stands for.
 
 A token counts when it is kept whole, or merged into an entry, and that key is read in full. It does not when
-it was evicted, or a pattern leaves it out or reads it as part of a mean. The tokens of the present frame count
-like all others: some patterns leave out even some of these.
+it was evicted, or a pattern leaves it out or reads it as part of a mean. The tokens of the present frame are
+like all others: there are patterns that leave out some of these.
 """
 
 from collections.abc import Mapping
