@@ -96,8 +96,9 @@ class FlowCacheSteps(Accumulated):
     """The signal is the noisy tokens as the network takes them in: what passes are told depends on the frame.
 
     The original has a sum for each chunk of frames in flight, which are at different noise levels; a frame is
-    dreamt at a time here, so there is one, and one for each game of a batch. Its threshold is far lower, for
-    50 or more passes.
+    dreamt at a time here, so there is one, and one for each game of a batch. The original's noise is drawn
+    once a frame, and its threshold is near .01; where each pass draws its own, as ours do, that alone moves
+    the signal by about 1, and so must thresholds.
     """
 
     def signal(self, level: Tensor, tokens: Tensor) -> Tensor:
