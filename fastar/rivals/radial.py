@@ -37,6 +37,6 @@ class Radial(Seen):
     def width(self, age: Tensor, n: int) -> Tensor:
         """Tokens to either side that are read of frames of n tokens so long ago [...]; -1 where none are."""
         whole = 1 << n.bit_length()
-        strip = whole / torch.exp2(torch.frexp(age.double()).exponent.double())  # 2^bits of n / 2^bits of age
+        strip = whole / torch.exp2(torch.frexp(age.float()).exponent.float())  # 2^bits of n / 2^bits of age
         kept = age % (self.block / strip).clamp_min(1).long() == 0
         return torch.where(kept, (strip * self.decay).clamp_min(self.block), -1.0)
