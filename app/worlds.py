@@ -57,7 +57,7 @@ class Solo:
         """Remember in another way from here on. Returns the frames that were read again for it."""
         method = self._methods[memory]()
         self._name(memory)
-        return self._world.switch(method.cache, method.cross)
+        return self._world.switch(method.cache, method.cross, method.step)
 
     def shrink(self, memory: str) -> None:
         """Let go of all that is remembered, then remember the last frames, if there are any, in this way."""
@@ -76,7 +76,7 @@ class Solo:
         method = self._methods[memory]()
         self._name(memory)
         self._world.use(method.cache)
-        self._world.cross = method.cross
+        self._world.cross, self._world.passes = method.cross, method.step
 
     def _name(self, memory: str) -> None:
         self.memory = self._belongs["memory"] = memory
@@ -96,7 +96,7 @@ class Solo:
     def beside(self, memory: str) -> "Solo":
         """Another game over the same networks that remembers in this way; it has yet to begin."""
         method = self._methods[memory]()
-        world = self._world.beside(method.cache, method.cross)
+        world = self._world.beside(method.cache, method.cross, method.step)
         return Solo(world, memory, {**self._belongs, "memory": memory}, self._methods)
 
     def decode(self, latent: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from .annca import AnnCA
 from .annsa import AnnSA
 from .attach import attach
 from .memory import Beside, Dense, Memory, Past, Pattern, Stats
-from .method import CACHES, CROSSES, PATTERNS, Cross, Method, WholePrompt, method
+from .method import CACHES, CROSSES, PATTERNS, STEPS, Cross, Method, Step, WholePrompt, method
 from .prompt_buckets import PromptBuckets
 from .rope import AxialRope
 from .tempcache import TempCache
@@ -15,7 +15,8 @@ from .tempcache_paper import TempCachePaper
 from .window import WindowSink
 
 __all__ = [
-    "CACHES", "CROSSES", "PATTERNS",
+    "CACHES", "CROSSES", "PATTERNS", "STEPS",
     "AnnCA", "AnnSA", "AxialRope", "Beside", "Cross", "Dense", "Memory", "Method", "Past", "Pattern",
-    "PromptBuckets", "Stats", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "attach", "method",
+    "PromptBuckets", "Stats", "Step", "TempCache", "TempCachePaper", "WholePrompt", "WindowSink", "attach",
+    "method",
 ]  # fmt: skip

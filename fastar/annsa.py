@@ -34,6 +34,8 @@ class AnnSA:
     density 1 with mass 1 is attention over everything.
     """
 
+    numbered = False
+
     def __init__(
         self,
         *,

@@ -49,6 +49,17 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tenso
     return _fused(q, k, v, bias)
 
 
+def attend_where(reads: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`attend` of each query to the keys that it `reads`, bool [b or 1, h or 1, n or 1, m], at least one.
+
+    By a mask: it shows what a pattern is worth, and saves no time.
+    """
+    mask = torch.zeros(reads.shape, dtype=q.dtype, device=q.device).masked_fill_(~reads, -torch.inf)
+    if bias is not None:
+        mask = mask + as_mask(bias, q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
 def _on_gpu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """By what was fastest on an H200 (Triton 3.6, torch 2.11); 12 heads of 128, or 6 of 64 with few queries.
 

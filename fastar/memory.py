@@ -34,6 +34,7 @@ class Past(NamedTuple):
 
     `far` are the keys that a pattern may leave out. The `present` frame, the last ones and the sink are not.
     `tags` [b, h, m] are what the pattern said of each key when it was new, if it says anything.
+    `number` [b or 1, h or 1, m], for a pattern that asks: which token of the game each key is, from 0.
     """
 
     keys: Tensor
@@ -42,6 +43,7 @@ class Past(NamedTuple):
     far: slice
     present: slice = slice(0)
     tags: Tensor | None = None
+    number: Tensor | None = None
 
 
 class Beside(NamedTuple):
@@ -57,8 +59,12 @@ class Pattern(Protocol):
 
     `plan` is asked for every `every` frames, never where that is None; `read` is attention of rotated q,
     under the plan of last time. `step` is how often this layer was asked since it last committed: the pass of
-    a frame's denoising.
+    a frame's denoising. A `numbered` pattern asks which token of the game each key is, so it takes frames of
+    one size and no memory whose keys stand for several.
     """
+
+    @property
+    def numbered(self) -> bool: ...
 
     @property
     def every(self) -> int | None: ...
@@ -112,8 +118,12 @@ class Memory(Protocol):
 
 
 class Remembering:
-    """What memories share. Every attribute named in `_state` is saved and restored."""
+    """What memories share. Every attribute named in `_state` is saved and restored.
 
+    `merges` says whether one key may stand for many tokens.
+    """
+
+    merges = False
     _state: tuple[str, ...] = ("plans", "steps")
     layers: int
     rope: AxialRope
@@ -136,7 +146,7 @@ class Remembering:
     def reset(self) -> None:
         self.plans: list[Any] = [None] * self.layers
         self.steps = [0] * self.layers  # questions since the last commit
-        self._planned = [-1] * self.layers  # keys that the plan of a layer knows of
+        self._planned = [-1] * self.layers  # keys there were when a layer last planned
 
     def phase(self) -> Hashable | None:
         return None  # what grows never does the same twice
@@ -170,7 +180,7 @@ class Remembering:
         self.steps[layer] = 0
         if self.pattern is None or self.pattern.every is None or frame % self.pattern.every:
             return
-        self._planned[layer] = past.far.stop - past.far.start
+        self._planned[layer] = past.keys.shape[2]
         before, plan = self.plans[layer], self.pattern.plan(layer, past)
         known, new = _tensors(before), _tensors(plan)
         if known and [x.shape for x in known] == [x.shape for x in new]:
@@ -178,12 +188,16 @@ class Remembering:
         else:
             self.plans[layer] = plan
 
-    def _settled(self, far: list[int]) -> bool:
+    def _settled(self, keys: list[int]) -> bool:
         """Whether each layer has a plan for so many keys: then the next one will be of the same shape."""
-        return self.pattern is None or self.pattern.every is None or self._planned == far
+        return self.pattern is None or self.pattern.every is None or self._planned == keys
 
     def _tag(self, layer: int, k: Tensor) -> Tensor | None:
         return None if self.pattern is None else self.pattern.tag(layer, k)
+
+    @property
+    def _numbered(self) -> bool:
+        return self.pattern is not None and self.pattern.numbered
 
     def _bytes(self) -> int:
         return sum(x.nbytes for name in self._state for x in _tensors(getattr(self, name)))
@@ -257,7 +271,8 @@ class Dense(Remembering):
         frame = self.lengths[layer] // max(1, self.commits[layer])
         far = slice(min(end, frame), max(min(end, frame), self.lengths[layer] - self.recent * frame))
         present = slice(self.lengths[layer], end)
-        return Past(keys[:, :, :end], values[:, :, :end], None, far, present, tags)
+        number = torch.arange(end, device=keys.device)[None, None] if self._numbered else None
+        return Past(keys[:, :, :end], values[:, :, :end], None, far, present, tags, number)
 
     def span(self, layer: int, ahead: int = 0) -> int:
         return self.commits[layer] + ahead + 1

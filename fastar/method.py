@@ -1,12 +1,14 @@
 """A method is a choice on four axes that do not know of each other.
 
-    step   may a whole pass be skipped?               none
-    cache  what is remembered of a frame              dense | window_sink | tempcache | tempcache_paper
-    attn   which part of the past is read             all, annsa, or prompt_buckets
+    step   may a whole pass be skipped?               none, or of the rivals teacache, flowcache
+    cache  what is remembered of a frame              dense | window_sink | tempcache | tempcache_paper,
+                                                      or of the rivals random, uniform, flowcache
+    attn   which part of the past is read             all, annsa, prompt_buckets,
+                                                      or of the rivals topk, radial, sta, svg1, svg2
     cross  which tokens of the prompt are read        all, or annca
 
 `dense` is (none, dense, all, all), `fast-ar` is (none, tempcache, annsa, annca). A rival is one more kind on
-one of the axes. Whatever is chosen ends in one call, `attend(q, k, v, bias)`.
+one of the axes, see `rivals`. Whatever is chosen ends in one call, `attend(q, k, v, bias)`.
 """
 
 import inspect
@@ -21,6 +23,18 @@ from .annsa import AnnSA
 from .attention import attend
 from .memory import Dense, Memory, Pattern
 from .prompt_buckets import PromptBuckets
+from .rivals import (
+    R1KV,
+    SVG1,
+    SVG2,
+    FlowCacheSteps,
+    Radial,
+    RandomEviction,
+    SlidingTiles,
+    TeaCache,
+    TopK,
+    UniformFrames,
+)
 from .rope import AxialRope
 from .tempcache import TempCache
 from .tempcache_paper import TempCachePaper
@@ -31,8 +45,20 @@ CACHES: dict[str, Callable[..., Memory]] = {
     "window_sink": WindowSink,
     "tempcache": TempCache,
     "tempcache_paper": TempCachePaper,
+    "random": RandomEviction,
+    "uniform": UniformFrames,
+    "flowcache": R1KV,
 }
-PATTERNS: dict[str, Callable[..., Pattern]] = {"annsa": AnnSA, "prompt_buckets": PromptBuckets}
+PATTERNS: dict[str, Callable[..., Pattern]] = {
+    "annsa": AnnSA,
+    "prompt_buckets": PromptBuckets,
+    "topk": TopK,
+    "radial": Radial,
+    "sta": SlidingTiles,
+    "svg1": SVG1,
+    "svg2": SVG2,
+}
+STEPS: dict[str, Callable[..., "Step"]] = {"teacache": TeaCache, "flowcache": FlowCacheSteps}
 CROSSES: dict[str, Callable[..., "Cross"]] = {"annca": AnnCA}
 Node = Mapping[str, Any]  # {"kind": a name on the axis, and its options}
 
@@ -52,34 +78,72 @@ class WholePrompt:
         return attend(q, k, v, bias)
 
 
+class Step(Protocol):
+    """Which passes of a frame are skipped: the prediction of the pass before them stands.
+
+    The first pass is always run, for it also remembers the frame before. Of a pass it is told the embedding
+    of the noise level [1, width] and those of the noisy tokens [b, n, width].
+    """
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it decides without looking at a tensor, so that a CUDA graph may hold what it decides."""
+        ...
+
+    def begin(self, level: Tensor, tokens: Tensor) -> None:
+        """A frame begins with this pass."""
+        ...
+
+    def skips(self, nth: int, of: int, level: Tensor, tokens: Tensor) -> Tensor:
+        """Which games skip pass `nth` of `of`, from 0: bool [b], or [] on the host for all of them."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 @dataclass(frozen=True)
 class Method:
-    """`cache` makes a memory of so many layers with a rope; `cross` reads the prompt."""
+    """`cache` makes a memory of so many layers with a rope, `cross` reads the prompt, `step` skips passes."""
 
     cache: Callable[[int, AxialRope], Memory]
     cross: Cross
+    step: Step | None = None
 
 
 def method(
     cache: Node,
     attn: Node | None = None,
     cross: Node | None = None,
+    step: Node | None = None,
     *,
     caches: Mapping[str, Callable[..., Memory]] = CACHES,
 ) -> Method:
     """The method of a configuration: each axis names its kind, `{"kind": "tempcache", "far": 1120}`.
 
-    `caches` are the kinds of memory to choose from. Raises ValueError for a kind that does not exist and for
-    options that it does not have.
+    `caches` are the kinds of memory to choose from. Raises ValueError for a kind that does not exist, for
+    options that it does not have and for a pattern that its cache cannot serve.
     """
     pattern = _make("attn", PATTERNS, attn) if attn else None
     kind, options = _kind("cache", caches, cache)
+    if attn and pattern and pattern.numbered and _merges(kind):
+        whole = ", ".join(name for name, other in caches.items() if not _merges(other))
+        raise ValueError(
+            f"attn {attn['kind']} goes by when and where each key was seen, and cache {cache['kind']} merges "
+            f"keys of many frames; take a cache that does not: {whole}."
+        )
 
     def make(layers: int, rope: AxialRope) -> Memory:
         return _fitting("cache", cache, lambda: kind(layers, rope, **options, pattern=pattern))
 
     reader = _make("cross", CROSSES, cross) if cross else WholePrompt()
-    return Method(make, pattern.listen(reader) if isinstance(pattern, PromptBuckets) else reader)
+    reader = pattern.listen(reader) if isinstance(pattern, PromptBuckets) else reader
+    return Method(make, reader, _make("step", STEPS, step) if step else None)
+
+
+def _merges(kind: Callable[..., Memory]) -> bool:
+    return getattr(kind, "merges", False)
 
 
 def _make(axis: str, kinds: Mapping[str, Callable[..., Any]], node: Node) -> Any:

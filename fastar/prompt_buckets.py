@@ -10,10 +10,9 @@ present are always read. It needs a prompt that tells things apart; `AnnSA` make
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import as_mask, attend, logits
+from .attention import attend, attend_where, logits
 from .memory import Past
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ class PromptBuckets:
     """
 
     every = None  # nothing is planned: keys bring their buckets with them
+    numbered = False
 
     def __init__(self, *, dense_layers: int = 1, dense_steps: int = 0) -> None:
         if dense_layers < 1:
@@ -64,10 +64,7 @@ class PromptBuckets:
         reads = self.reads(layer, past, step)
         if reads is None or not q.shape[2]:
             return attend(q, past.keys, past.values, past.bias)
-        mask = torch.zeros(reads.shape, dtype=q.dtype, device=q.device).masked_fill_(~reads, -torch.inf)
-        if past.bias is not None:
-            mask = mask + as_mask(past.bias, q.dtype)
-        return F.scaled_dot_product_attention(q, past.keys, past.values, attn_mask=mask)
+        return attend_where(reads, q, past.keys, past.values, past.bias)
 
     def reads(self, layer: int, past: Past, step: int) -> Tensor | None:
         """Which keys each token of the present frame reads, bool [b, h, n, m]; None for all of them."""

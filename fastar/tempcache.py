@@ -43,6 +43,7 @@ class TempCache(WindowSink):
     operations serve them all. The others see it folded, not twice, until they commit in their turn.
     """
 
+    merges = True
     _state = (
         *WindowSink._state,
         "times",

@@ -27,6 +27,7 @@ class TempCachePaper(Dense):
     back when it is more than the rest.
     """
 
+    merges = True
     _state = (*Dense._state, "counts", "sums", "seen")
 
     def __init__(

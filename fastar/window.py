@@ -94,7 +94,8 @@ class WindowSink(Remembering):
         read = bias[..., :used] if used > self._whole else None
         tags = self.tags[layer, :, :, :used, 0] if self.tags.numel() else None
         present = self._slot(self.committed[layer])
-        return Past(keys[:, :, :used], values[:, :, :used], read, far, present, tags)
+        number = self._number(layer) if self._numbered else None
+        return Past(keys[:, :, :used], values[:, :, :used], read, far, present, tags, number)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -112,12 +113,15 @@ class WindowSink(Remembering):
         return Stats(min(frames, self.sink + self.recent) * self.tokens, frames * self.tokens, self._bytes())
 
     def phase(self) -> Hashable | None:
-        """Once the window is full and planned for: the next slot, and whether there will be a new plan."""
+        """Once the window is full and planned for: the next slot, and whether there will be a new plan.
+
+        Never for a numbered pattern: a key is one frame older each time.
+        """
         frame = self.committed[0]
         moves = self.reach is not None and (frame + 1) % REBASE == 0
-        if frame < self.sink + self.recent or moves or len(set(self.committed)) > 1:
+        if frame < self.sink + self.recent or moves or self._numbered or len(set(self.committed)) > 1:
             return None
-        if not self._settled([self._used(layer) - self._whole for layer in range(self.layers)]):
+        if not self._settled([self._used(layer) for layer in range(self.layers)]):
             return None
         every = self.pattern.every if self.pattern else None
         replans = every is not None and (frame + 1) % every == 0
@@ -130,6 +134,14 @@ class WindowSink(Remembering):
         """Where in the buffer the frame with this number is."""
         slot = frame if frame < self.sink else self.sink + (frame - self.sink) % (self.recent + 1)
         return slice(slot * self.tokens, (slot + 1) * self.tokens)
+
+    def _number(self, layer: int) -> Tensor:
+        """Which token of the game is in each place that is used for whole frames [1, 1, m]."""
+        now, ring = self.committed[layer], self.recent + 1
+        slots = range(1 + min(now, self.sink + self.recent))
+        frames = [i if i < self.sink else now - (now - i) % ring for i in slots]
+        first = torch.tensor(frames, device=self.keys.device)[:, None] * self.tokens
+        return (first + torch.arange(self.tokens, device=self.keys.device)).view(1, 1, -1)
 
     @property
     def _whole(self) -> int:

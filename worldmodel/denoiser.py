@@ -313,8 +313,11 @@ class Denoiser(nn.Module):
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""
-        dtype = self.out.weight.dtype
-        return self.level(sinusoid(1000 * level, 256).to(dtype)) + self.keys(keys.to(dtype))
+        return self.noisiness(level) + self.keys(keys.to(self.out.weight.dtype))
+
+    def noisiness(self, level: Tensor) -> Tensor:
+        """What the network takes noise levels [...] for: [..., width]."""
+        return self.level(sinusoid(1000 * level, 256).to(self.out.weight.dtype))
 
     def control(
         self, keys: Tensor, dense: Tensor | float = 1.0, sparse: Tensor | float = 1.0

@@ -49,6 +49,7 @@ def load_world(
         weights.vocabulary,
         chosen.cache,
         cross=chosen.cross,
+        passes=chosen.step,
         levels=schedules[str(steps)],
         context_level=weights.manifest.get("context_level", 0.0),
         graphs=graphs,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastar import AxialRope, Cross, Memory, Stats
+from fastar import AxialRope, Cross, Memory, Stats, Step
 
 from .actions import KEYS
 from .autoencoder import Autoencoder, to_frames, to_pixels
@@ -84,6 +84,7 @@ class World:
 
     memory        makes the memory of so many layers with this rope, like the classes in `fastar.CACHES`
     cross         how the prompt is read, like the classes in `fastar.CROSSES`
+    passes        which passes of a frame are skipped, like the classes in `fastar.STEPS`; None if none is
     levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
     context_level the level at which a finished frame is remembered
     graphs        launch a frame of a steady memory as one CUDA graph; without CUDA it changes nothing
@@ -98,6 +99,7 @@ class World:
         memory: MakeMemory,
         *,
         cross: Cross = WHOLE_PROMPT,
+        passes: Step | None = None,
         levels: Sequence[float] = (1.0,),
         context_level: float = 0.0,
         graphs: bool = False,
@@ -106,7 +108,8 @@ class World:
         if not levels or list(levels) != sorted(levels, reverse=True) or not 0 < levels[-1] <= levels[0] <= 1:
             raise ValueError(f"Noise levels must fall from at most 1 and stay above 0, got {tuple(levels)}.")
         self.autoencoder, self.denoiser, self.vocabulary = autoencoder, denoiser, vocabulary
-        self.cross, self.levels, self.context_level = cross, tuple(levels), context_level
+        self.cross, self.passes = cross, passes
+        self.levels, self.context_level = tuple(levels), context_level
         weight = denoiser.out.weight
         self.device, self.dtype = weight.device, weight.dtype
         self.tokens = denoiser.grid[0] * denoiser.grid[1]
@@ -129,7 +132,7 @@ class World:
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
         self._graphs = Graphs(self.memory, self._imagine) if self.graphs else None
 
-    def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> "World":
+    def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None) -> "World":
         """Another world over the same networks that remembers in this way; it has yet to begin."""
         return World(
             self.autoencoder,
@@ -137,6 +140,7 @@ class World:
             self.vocabulary,
             memory,
             cross=cross,
+            passes=passes,
             levels=self.levels,
             context_level=self.context_level,
             graphs=self.graphs,
@@ -184,11 +188,11 @@ class World:
         self._read(latents, keys, level)
 
     @torch.no_grad()
-    def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> int:
+    def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None) -> int:
         """Remember in another way from here on: the last frames are read again. Returns how many."""
         latents, keys, _ = self._lately()
         self.use(memory)
-        self.cross = cross
+        self.cross, self.passes = cross, passes
         self._read(latents, keys)
         return latents.shape[1]
 
@@ -270,24 +274,54 @@ class World:
         told += [self._tell([level], now, self.frame_index, committed=1) for level in others]
         noise = [self._draw() for _ in range(len(told) + (self.context_level > 0))]
         held = torch.from_numpy(keys).to(self.device)
-        return (self._graphs or self._imagine)(latents, held, places, told, noise)
+        imagine = self._graphs if self._graphs and self._foreseen else self._imagine
+        return imagine(latents, held, places, told, noise)
+
+    @property
+    def _foreseen(self) -> bool:
+        """Whether it is known beforehand which passes are run, so that a graph may hold them."""
+        return self.passes is None or self.passes.fixed
 
     def _imagine(
         self, latents: Tensor, keys: Tensor, places: Tensor, told: list[Told], noise: list[Tensor]
     ) -> Dreamt:
-        """The next frame from the last one or two, one pass for each thing told. No host has a say in it."""
+        """The next frame from the last one or two, one pass for each thing told.
+
+        No host has a say in it, but where passes may be skipped.
+        """
         before, place = self._go(latents, keys, places)
         last, held, now = latents[:, -1:], keys[:, -2:], keys[:, -1:]
         if self.context_level:
             last, noise = noised(last, told[0].numbers[0, :1].view(1, 1), noise[0]), noise[1:]
         x = noise[0]
         asked = torch.cat([last, x], 1), held, torch.cat([before, place], 1)
-        clean = clean_of(x, told[0].numbers[0, 1:].view(1, 1), self._run(*asked, told[0]))
-        for more, fresh in zip(told[1:], noise[1:], strict=True):
+        level = told[0].numbers[0, 1:].view(1, 1)
+        clean = clean_of(x, level, self._run(*asked, told[0]))
+        if self.passes:
+            self.passes.begin(*self._seen(x, level))
+        for nth, (more, fresh) in enumerate(zip(told[1:], noise[1:], strict=True), start=1):
             level = more.numbers[0].view(1, 1)
             x = noised(clean, level, fresh)
-            clean = clean_of(x, level, self._run(x, now, place, more))
+            stays = self._stays(nth, len(told), x, level)
+            if stays is not None and stays.all():
+                continue
+            found = clean_of(x, level, self._run(x, now, place, more))
+            clean = found if stays is None else torch.where(stays[:, None, None, None], clean, found)
         return Dreamt(clean, place, before)
+
+    def _stays(self, nth: int, of: int, x: Tensor, level: Tensor) -> Tensor | None:
+        """The games [b] whose clean frame stays as it is in this pass; None if it is run for all of them.
+
+        With fresh noise in every pass, the clean frame can stay and the velocity cannot.
+        """
+        if self.passes is None:
+            return None
+        stays = self.passes.skips(nth, of, *self._seen(x, level))
+        return stays if stays.any() else None
+
+    def _seen(self, x: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+        """What a pass over x [b, 1, n, c] at a level [1, 1] is told of both, [1, width] and [b, n, width]."""
+        return self.denoiser.noisiness(level)[0], self.denoiser.embed(x.to(self.dtype))[:, 0]
 
     @torch.no_grad()
     def see(self, frames: np.ndarray) -> None:
@@ -310,7 +344,8 @@ class World:
     def state_dict(self) -> dict[str, Any]:
         """Everything the next frame depends on besides the weights."""
         latents, keys, places = self._lately()
-        return {
+        passes = {} if self.passes is None else {"passes": self.passes.state_dict()}
+        return passes | {
             "memory": self.memory.state_dict(),
             "noise": self._noise.get_state(),
             "frame_index": self.frame_index,
@@ -325,6 +360,8 @@ class World:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved moment, to the bit on the same machine."""
         self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
+        if self.passes and "passes" in state:
+            self.passes.load_state_dict(state["passes"])
         self._noise.set_state(state["noise"].cpu())
         self.frame_index, self._level, self.batch = state["frame_index"], state["level"], state["batch"]
         keys = [held.cpu().numpy() for held in state["keys"].split(1, 1)]

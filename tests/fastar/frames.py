@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fastar import AxialRope, Dense, Memory, TempCache, WindowSink
+from fastar.rivals import R1KV, RandomEviction, UniformFrames
 
 HEADS, WIDTH, TOKENS = 2, 8, 6
 ROPE = AxialRope((4, 2, 2))
@@ -16,6 +17,9 @@ MAKERS = {
     "dense": lambda layers=1: Dense(layers, ROPE),
     "window_sink": lambda layers=1: WindowSink(layers, ROPE, sink=1, recent=2),
     "tempcache": lambda layers=1: TempCache(layers, ROPE, sink=1, recent=2, far=16),
+    "random": lambda layers=1: RandomEviction(layers, ROPE, sink=1, recent=2, far=16),
+    "uniform": lambda layers=1: UniformFrames(layers, ROPE, sink=1, recent=2, far=16),
+    "flowcache": lambda layers=1: R1KV(layers, ROPE, sink=1, recent=2, far=16),
 }
 
 

@@ -1,13 +1,14 @@
 """A method is a choice on axes that do not know of each other: at its exact setting each of them is dense."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from frames import HEADS, ROPE, TIMELESS, TOKENS, WIDTH, Frame, film, normal, play, where
 from torch.testing import assert_close
 
-from fastar import CACHES, CROSSES, PATTERNS, Dense, method
+from fastar import CACHES, CROSSES, PATTERNS, STEPS, Dense, method
 from fastar.attention import attend_reference
 
 EXACT = dict(rtol=0, atol=1e-12)
@@ -19,9 +20,28 @@ CACHE = {
     "window_sink": {"recent": FRAMES},
     "tempcache": {"recent": 2, "far": FRAMES * TOKENS, "threshold": 1.5, "floor": 1.5},
     "tempcache_paper": {"threshold": 1.5},
+    "random": {"recent": 2, "far": FRAMES * TOKENS},
+    "uniform": {"recent": 2, "far": FRAMES * TOKENS},
+    "flowcache": {"recent": 2, "far": FRAMES * TOKENS},
 }
-ATTN = {None: None, "annsa": {"density": 1.0, "block": 4, "every": 3}, "prompt_buckets": {}}  # one layer
+ATTN = {
+    None: None,
+    "annsa": {"density": 1.0, "block": 4, "every": 3},
+    "prompt_buckets": {},  # one layer
+    "topk": {"keys": FRAMES * TOKENS},
+    "radial": {"block": 0, "decay": math.inf},
+    "sta": {"grid": [2, 3], "tile": [1, 1], "window": [FRAMES, 3, 3]},
+    "svg1": {"density": 1.0},
+    "svg2": {"mass": 1.0, "size": 4, "every": 3},
+}
 CROSS = {None: None, "annca": {"density": 1.0}}
+STEP = {None: None, "teacache": {"threshold": 0.0}, "flowcache": {"threshold": 0.0}}  # see test_world.py
+MERGING = ["tempcache", "tempcache_paper"]
+NUMBERED = ["radial", "sta", "svg1"]  # go by when and where a key was seen
+
+
+def legal(cache, attn):
+    return cache not in MERGING or attn not in NUMBERED
 
 
 def node(kind, options):
@@ -30,10 +50,12 @@ def node(kind, options):
 
 def test_the_table_below_knows_every_kind():
     assert CACHE.keys() == CACHES.keys() and ATTN.keys() - {None} == PATTERNS.keys()
-    assert CROSS.keys() - {None} == CROSSES.keys()
+    assert CROSS.keys() - {None} == CROSSES.keys() and STEP.keys() - {None} == STEPS.keys()
 
 
-@pytest.mark.parametrize("cache, attn, cross", list(itertools.product(CACHE, ATTN, CROSS)))
+@pytest.mark.parametrize(
+    "cache, attn, cross", [x for x in itertools.product(CACHE, ATTN, CROSS) if legal(*x[:2])]
+)
 def test_every_combination_is_dense_at_its_exact_setting(cache, attn, cross):
     chosen = method(node(cache, CACHE[cache]), node(attn, ATTN[attn]), node(cross, CROSS[cross]))
     frames = film(FRAMES, stay=0.0)
@@ -45,8 +67,7 @@ def test_every_combination_is_dense_at_its_exact_setting(cache, attn, cross):
     assert_close(chosen.cross.read(q, k, v, bias), attend_reference(q, k, v, bias), **EXACT)
 
 
-@pytest.mark.parametrize("cache", ["tempcache", "tempcache_paper"])
-@pytest.mark.parametrize("attn", ATTN)
+@pytest.mark.parametrize("cache, attn", [x for x in itertools.product(MERGING, ATTN) if legal(*x)])
 def test_where_all_repeats_merging_loses_nothing(cache, attn):
     options = {"recent": 2, "far": 2 * TOKENS} if cache == "tempcache" else {"match": "key"}
     k = normal(2, HEADS, TOKENS, WIDTH, seed=5)
@@ -55,6 +76,28 @@ def test_where_all_repeats_merging_loses_nothing(cache, attn):
     memory = method(node(cache, options), node(attn, ATTN[attn])).cache(1, TIMELESS)
     for a, b in zip(play(memory, frames), play(Dense(1, TIMELESS), frames), strict=True):
         assert_close(a, b, **EXACT)
+
+
+@pytest.mark.parametrize("cache, attn", [x for x in itertools.product(CACHE, ATTN) if not legal(*x)])
+def test_a_pattern_that_goes_by_time_and_place_needs_tokens(cache, attn):
+    told = (
+        f"attn {attn} goes by when and where each key was seen, and cache {cache} merges keys of many frames"
+    )
+    with pytest.raises(ValueError, match=told + "; take a cache that does not: dense, window_sink, random, "):
+        method(node(cache, CACHE[cache]), node(attn, ATTN[attn]))
+
+
+@pytest.mark.parametrize("step", STEP)
+@pytest.mark.parametrize("cache, attn", [("flowcache", "radial"), ("tempcache", "svg2"), ("dense", "annsa")])
+def test_all_axes_are_chosen_at_once(cache, attn, step):
+    nodes = {
+        "cache": node(cache, CACHE[cache]),
+        "attn": node(attn, ATTN[attn]),
+        "step": node(step, STEP[step]),
+    }
+    chosen = method(**nodes)
+    assert isinstance(chosen.cache(1, ROPE), CACHES[cache])
+    assert chosen.step is None if step is None else isinstance(chosen.step, STEPS[step])
 
 
 @pytest.mark.parametrize(
@@ -70,6 +113,10 @@ def test_where_all_repeats_merging_loses_nothing(cache, attn):
         (
             {"cache": {"kind": "dense"}, "cross": {"kind": "annca", "densty": 1}},
             "cross annca has no option densty; there is density, ",
+        ),
+        (
+            {"cache": {"kind": "dense"}, "step": {"kind": "radial"}},
+            "step has no kind 'radial'; there is teacache, flowcache",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from rooms import AWAY, HOME, path, play
-from tiny import AUTOENCODER, DENOISER, VOCABULARY, autoencoder, denoiser
+from tiny import AUTOENCODER, DENOISER, VOCABULARY, autoencoder, clip, denoiser
 
 from worldmodel.checkpoint import load_weights, save_weights
 from worldmodel.evaluation import clips
@@ -41,7 +41,8 @@ def untold(monkeypatch):
 
 
 def run(data, part: str) -> dict:
-    config = OmegaConf.merge(SHIPPED, {"memories": {"tempcache": {"cache": {"far": 12}}}, part: SMALL[part]})
+    small = {"tempcache": {"cache": {"far": 12}}, "sta": {"attn": {"grid": [2, 3], "tile": [1, 1]}}}
+    config = OmegaConf.merge(SHIPPED, {"memories": small, part: SMALL[part]})
     config |= {"weights": str(data / "weights"), "data": str(data / "play"), "out": str(data / part)}
     evaluate(**(config | {"parts": [part]}))
     assert (data / part / "eval.md").exists()
@@ -66,8 +67,10 @@ def test_returns_is_a_table_of_memories_and_references(data):
 
 def test_table_has_every_rival_at_every_budget(data, untold):
     rows = run(data, "table")["table"]
-    names = ["window_sink", "tempcache_paper", "tempcache", "tempcache + annsa", "top-k oracle"]
-    expected = [("all", "dense"), *((budget, name) for budget in (2, 3) for name in names)]
+    names = ["window_sink", "random", "uniform", "flowcache", "tempcache_paper", "tempcache"]
+    names += ["tempcache + annsa", "top-k oracle"]
+    others = [("all", name) for name in ("dense", *SHIPPED.table.memories)]
+    expected = [*others, *((budget, name) for budget in (2, 3) for name in names)]
     assert [(row["budget"], row["memory"]) for row in rows] == expected
     for row in rows:
         assert {"density", "recall", "explained", "least", "ms"} < set(row)
@@ -104,6 +107,19 @@ def test_fidelity_is_held_against_the_noise_floor(data, untold):
     for row in rows:
         assert {"psnr", "ssim", "psnr@1", "psnr@4"} < set(row) and "psnr@16" not in row
     assert rows[0]["psnr"] > 40 and rows[0]["ssim"] == pytest.approx(1, abs=1e-2)
+
+
+@pytest.mark.parametrize("name", SHIPPED.memories)
+def test_every_memory_dreams(data, name):
+    """As it is configured, but for the grid; also the rules that skip passes."""
+    memories = OmegaConf.to_container(SHIPPED.memories)
+    if name == "sta":
+        memories[name]["attn"] |= {"grid": [2, 3], "tile": [1, 1]}
+    world = load_world(data / "weights", name, memories)
+    world.reset_latents(*clip(20), "", seed=0)
+    for held in clip(3, seed=1)[1].unbind(1):
+        assert world.step(held).isfinite().all()
+    assert (world.passes is not None) == ("step" in memories[name])
 
 
 def test_every_part_has_its_settings():

@@ -10,7 +10,6 @@ from fastar import AnnSA, Dense, method
 from worldmodel.evaluation.clips import Clips
 from worldmodel.evaluation.fidelity import fidelity
 from worldmodel.evaluation.merging import Reading, merging
-from worldmodel.evaluation.oracle import TopK
 from worldmodel.evaluation.recall import (
     Probabilities,
     TrackedTempCache,
@@ -42,6 +41,9 @@ EVICT = {
     "tempcache": {"kind": "tempcache", **SMALL, "far": 20, "threshold": 0.8, "floor": 0.9},
     "per head": {"kind": "tempcache", **SMALL, "far": 20, "threshold": 0.8, "floor": 0.9, "per_head": True},
     "apart": {"kind": "tempcache", **SMALL, "far": 40, **APART},
+    "random": {"kind": "random", **SMALL, "far": 20},
+    "uniform": {"kind": "uniform", **SMALL, "far": 20},
+    "flowcache": {"kind": "flowcache", **SMALL, "far": 20},
 }
 EVERYTHING = {
     "dense": {"kind": "dense", "recent": 2},
@@ -56,7 +58,15 @@ PATTERNS = {
     "mass": {"kind": "annsa", "density": 0.6, "block": 3, "every": 1, "rest": False, "mass": 0.3},
     "means": {"kind": "annsa", "density": 0.3, "block": 3},
     "all buckets": {"kind": "annsa", "density": 1.0, "block": 3},
+    "clusters": {"kind": "svg2", "mass": 0.5, "size": 4, "every": 2},
+    "best": {"kind": "topk", "keys": 9},
 }
+SEEN = {  # not over merged keys
+    "radial": {"kind": "radial", "block": 2, "decay": 0.5, "dense_layers": 1},
+    "tiles": {"kind": "sta", "grid": [2, 3], "tile": [1, 1], "window": [9, 1, 1]},
+    "heads": {"kind": "svg1", "density": 0.3},
+}
+APART_KINDS = ("window_sink", "random", "uniform", "flowcache")
 
 
 def kinds(nodes):
@@ -70,6 +80,10 @@ def patterns(nodes):
 def made(node, attn=None):
     """A tracked memory."""
     return tracked(node, attn)(LAYERS, ROPE)
+
+
+def oracle_of(keys):
+    return made({"kind": "dense"}, {"kind": "topk", "keys": keys})
 
 
 def questions(tape: Tape, *memories):
@@ -94,7 +108,7 @@ def test_recall_is_one_where_nothing_is_evicted(tape, node):
 def test_recall_is_never_above_one_and_less_with_a_pattern(tape, node, attn):
     whole, found = (np.array(recalls(tape, made(node, x))) for x in (None, attn))
     assert (found > 0).all() and (found <= whole).all() and (whole <= 1).all()
-    if attn is None or attn["density"] == 1:
+    if attn is None or attn.get("density") == 1:
         assert (found == whole).all()
 
 
@@ -108,27 +122,35 @@ def test_a_windows_recall_is_the_mass_in_it(tape, sink, recent):
         assert recall(mass, memory.kept(layer)) == pytest.approx(float(expected), abs=1e-6)
 
 
-@kinds({"dense": EVERYTHING["dense"], "window_sink": EVICT["window_sink"], "tempcache": EVICT["apart"]})
+@kinds({"dense": EVERYTHING["dense"], "apart": EVICT["apart"]} | {x: EVICT[x] for x in APART_KINDS})
 @patterns({name: attn for name, attn in PATTERNS.items() if name != "means"})
 def test_what_is_kept_is_what_is_read(tape, node, attn):
     check_reads_what_it_keeps(tape, made(node, attn))
 
 
+@kinds({"dense": EVERYTHING["dense"]} | {x: EVICT[x] for x in APART_KINDS})
+@patterns(SEEN)
+def test_what_is_kept_is_what_is_read_by_time_and_place(tape, node, attn):
+    check_reads_what_it_keeps(tape, made(node, attn))
+    for *_, (a, b) in questions(tape, method(node, attn).cache(LAYERS, ROPE), made(node, attn)):
+        assert_close(a, b, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("keys", [1, 17, 1000])
 def test_what_the_oracle_keeps_is_what_it_reads(tape, keys):
-    check_reads_what_it_keeps(tape, TopK(LAYERS, ROPE, keys=keys))
+    check_reads_what_it_keeps(tape, oracle_of(keys))
 
 
 def check_reads_what_it_keeps(tape, memory):
-    """Where nothing merges, the answer is dense attention over the tokens kept and the present ones."""
+    """Where nothing merges, the answer is dense attention over the tokens kept."""
     dense = Dense(LAYERS, ROPE)
     for layer, _, mass, (answer, _) in questions(tape, memory, dense):
         kept = memory.kept(layer)
-        assert kept.shape[-1] == mass.shape[-1] - TOKENS == dense.lengths[layer]
-        weight = torch.cat([mass[..., :-TOKENS] * kept, mass[..., -TOKENS:]], -1)
+        assert kept.shape[-1] == mass.shape[-1] == dense.lengths[layer] + TOKENS
+        weight = mass * kept
         weight = weight / weight.sum(-1, keepdim=True)
         assert_close(answer, weight @ dense.values[layer][:, :, : mass.shape[-1]], rtol=0, atol=1e-5)
-        count = kept.expand(*mass.shape[:3], -1).sum(-1).double().mean() + TOKENS
+        count = kept.expand(*mass.shape[:3], -1).sum(-1).double().mean()
         assert memory.keys_read(layer) == pytest.approx(float(count))
 
 
@@ -179,7 +201,7 @@ def test_a_token_is_followed_also_through_a_saved_moment(tape):
 
 
 def test_an_oracle_of_all_keys_is_dense(tape):
-    oracle = TopK(LAYERS, ROPE, keys=FRAMES * TOKENS)
+    oracle = oracle_of(FRAMES * TOKENS)
     for layer, event, mass, (answer,) in questions(tape, oracle):
         assert_close(answer, event.answer, rtol=0, atol=1e-5)
         assert recall(mass, oracle.kept(layer)) == 1
@@ -189,26 +211,21 @@ def test_an_oracle_of_all_keys_is_dense(tape):
 @pytest.mark.parametrize("keys", [1, 18, 60])
 def test_the_oracle_recalls_most_of_all_that_read_as_many_keys(tape, keys):
     """Of those that do not merge: an entry recalls all that it stands for."""
-    oracle = TopK(LAYERS, ROPE, keys=keys)
+    oracle = oracle_of(keys)
     for layer, _, mass, _ in questions(tape, oracle):
         best = mass[..., :-TOKENS].topk(keys).values.sum(-1) + mass[..., -TOKENS:].sum(-1)
         assert recall(mass, oracle.kept(layer)) == pytest.approx(float(best.mean()), abs=1e-6)
         assert oracle.keys_read(layer) == keys + TOKENS
 
 
-@kinds({"window_sink": EVICT["window_sink"], "tempcache": EVICT["apart"]})
+@kinds({name: EVICT[name] for name in ("apart", *APART_KINDS)})
 def test_no_memory_beats_an_oracle_of_as_many_keys(tape, node):
     memory = made(node)
     list(questions(tape, memory))
-    oracle = TopK(LAYERS, ROPE, keys=round(memory.keys_read(0)) - TOKENS)
+    oracle = oracle_of(round(memory.keys_read(0)) - TOKENS)
     memory.reset()
     for layer, _, mass, _ in questions(tape, memory, oracle):
         assert recall(mass, memory.kept(layer)) < recall(mass, oracle.kept(layer)) < 1
-
-
-def test_an_oracle_needs_a_key():
-    with pytest.raises(ValueError, match="at least one key to read, got keys=0"):
-        TopK(LAYERS, ROPE, keys=0)
 
 
 # ---- errors, thresholds, likeness

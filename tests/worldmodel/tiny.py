@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fastar import Dense, TempCache, WindowSink
+from fastar.rivals import R1KV, RandomEviction, UniformFrames
 from worldmodel.autoencoder import Autoencoder
 from worldmodel.denoiser import Denoiser
 from worldmodel.vocabulary import Vocabulary
@@ -43,6 +44,9 @@ MEMORIES = {
     "tempcache": lambda layers, rope: TempCache(
         layers, rope, sink=1, recent=2, far=20, threshold=0.5, drift=0.0
     ),
+    "random": lambda layers, rope: RandomEviction(layers, rope, sink=1, recent=2, far=20),
+    "uniform": lambda layers, rope: UniformFrames(layers, rope, sink=1, recent=2, far=20),
+    "flowcache": lambda layers, rope: R1KV(layers, rope, sink=1, recent=2, far=20),
 }
 
 

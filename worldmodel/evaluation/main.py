@@ -112,10 +112,14 @@ class Evaluation:
             columns = {f"layer {i}": x for i, x in enumerate(layers)}
             self.add("explained", {"memory": name, **columns, "mean": np.mean(layers), "least": min(layers)})
 
-    def table(self, budgets: list[int], games: int, frames: int, start: int) -> None:
-        """Ways of remembering that read equally much: so many far frames beyond a window of 16 and a sink."""
+    def table(self, budgets: list[int], memories: list[str], games: int, frames: int, start: int) -> None:
+        """Ways of remembering that read equally much: so many far frames beyond a window of 16 and a sink.
+
+        And these memories, which read as much as they will.
+        """
         clips, world = held_out(self.data, games, frames), self.world("dense")
-        for row in compare((record(world, clips.game(i), start=start) for i in range(games)), budgets):
+        tapes = (record(world, clips.game(i), start=start) for i in range(games))
+        for row in compare(tapes, budgets, {name: self.memories[name] for name in memories}):
             self.add("table", row)
 
     def merging(self, settings: dict[str, Any], games: int, frames: int, start: int) -> None:

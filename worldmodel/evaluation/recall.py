@@ -1,8 +1,8 @@
 """Attention recall: the share of what dense attention reads that lies on tokens a memory still stands for.
 
 A token counts when it is kept whole, or merged into an entry, and that key is read in full. It does not when
-it was evicted, or lies in a bucket that a pattern leaves out or reads as its mean. The tokens of the present
-frame always count.
+it was evicted, or a pattern leaves it out or reads it as part of a mean. The tokens of the present frame are
+like all others: there are patterns that leave out some of these.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ from torch import Tensor
 from fastar import AnnSA, Dense, Past, TempCache, TempCachePaper, WindowSink, method
 from fastar.attention import logits
 from fastar.memory import Remembering
+from fastar.rivals import R1KV, RandomEviction, UniformFrames
+from fastar.rivals.evicting import Evicting
+from fastar.rivals.masked import Masked
 
 from ..world import MakeMemory
 
@@ -26,12 +29,11 @@ class Probabilities(Dense):
 
 
 def recall(probabilities: Tensor, kept: Tensor) -> float:
-    """Mean over queries and heads of the probability on tokens that are kept, and on the present frame.
+    """Mean over queries and heads of the probability on tokens that are kept.
 
-    probabilities [b, h, n, seen + n] of dense attention; kept bool, broadcast to [b, h, n, seen].
+    probabilities [b, h, n, seen + n] of dense attention; kept bool, broadcast to the same.
     """
-    seen = kept.shape[-1]
-    return 1 - float((probabilities[..., :seen] * ~kept).sum(-1).mean())
+    return 1 - float((probabilities * ~kept).sum(-1).mean())
 
 
 class Tracked(Remembering):
@@ -41,13 +43,15 @@ class Tracked(Remembering):
         super().reset()
         self._in_full: list[Tensor | None] = [None] * self.layers
         self._means = [0.0] * self.layers
+        self._now = [slice(0)] * self.layers  # where the present frame was
 
     def kept(self, layer: int) -> Tensor:
-        """Which of the tokens committed are read in full: bool [b or 1, h or 1, n or 1, seen]."""
+        """The tokens committed and present that are read in full, bool [b or 1, h or 1, n or 1, seen + n]."""
         slots, read = self.slots(layer)[:, :, None], self._asked(layer)
         games, heads, *_ = torch.broadcast_shapes(slots.shape[:3], read.shape[:3])
         index = slots.clamp_min(0).expand(games, heads, read.shape[2], -1)
-        return read.expand(games, heads, -1, -1).gather(3, index) & (slots >= 0)
+        read = read.expand(games, heads, -1, -1)
+        return torch.cat([read.gather(3, index) & (slots >= 0), read[..., self._now[layer]]], 3)
 
     def keys_read(self, layer: int) -> float:
         """Keys that a query read, the mean over queries and heads; the present frame's are among them."""
@@ -66,6 +70,7 @@ class Tracked(Remembering):
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         if q.shape[2]:
             self._in_full[layer], self._means[layer] = self._account(layer, q, past)
+            self._now[layer] = past.present
         return super()._read(layer, q, past)
 
     def _account(self, layer: int, q: Tensor, past: Past) -> tuple[Tensor, float]:
@@ -75,6 +80,9 @@ class Tracked(Remembering):
             plan = None
         live = torch.ones(1, 1, m, dtype=torch.bool, device=q.device)
         live = (live if past.bias is None else past.bias > -torch.inf)[:, :, None]
+        if isinstance(self.pattern, Masked):
+            reads = self.pattern.reads(layer, q, past, plan, self.steps[layer])
+            return live if reads is None else live & reads, 0.0
         if plan is None:
             return live, 0.0
         assert isinstance(self.pattern, AnnSA)
@@ -109,6 +117,28 @@ class TrackedWindow(Tracked, WindowSink):
         start = torch.tensor([self._slot(i).start for i in range(frames)], dtype=torch.long, device=device)
         slots = start[:, None] + torch.arange(self.tokens, device=device)
         return slots.masked_fill(~kept[:, None], -1).view(1, 1, -1)
+
+
+class TrackedEvicting(TrackedWindow, Evicting):
+    """Knows the number of every token that it keeps."""
+
+    def slots(self, layer: int) -> Tensor:
+        number = self.far_number[layer, :, :, : self._held(layer)]
+        far = self._whole + torch.arange(number.shape[2], device=number.device)
+        slots = super().slots(layer).repeat(*number.shape[:2], 1)
+        return slots.scatter_(2, number, far.expand(number.shape))
+
+
+class TrackedRandom(TrackedEvicting, RandomEviction):
+    pass
+
+
+class TrackedUniform(TrackedEvicting, UniformFrames):
+    pass
+
+
+class TrackedR1KV(TrackedEvicting, R1KV):
+    pass
 
 
 class TrackedTempCache(TrackedWindow, TempCache):
@@ -162,7 +192,9 @@ class TrackedPaper(Tracked, TempCachePaper):
             raise NotImplementedError(
                 "Which tokens a pattern leaves out of a tempcache_paper memory is not known; use tempcache."
             )
-        return torch.ones(1, 1, 1, self.seen[layer], dtype=torch.bool, device=self._asked(layer).device)
+        present = self._now[layer].stop - self._now[layer].start
+        everything = self.seen[layer] + present
+        return torch.ones(1, 1, 1, everything, dtype=torch.bool, device=self._asked(layer).device)
 
     def probabilities(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """What it reads of each token seen and of the present [b, h, n, seen + n], alike in a group."""
@@ -208,6 +240,9 @@ TRACKED: dict[str, type[Any]] = {
     "window_sink": TrackedWindow,
     "tempcache": TrackedTempCache,
     "tempcache_paper": TrackedPaper,
+    "random": TrackedRandom,
+    "uniform": TrackedUniform,
+    "flowcache": TrackedR1KV,
 }
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from fastar import TempCachePaper, method
 
 from ..world import MakeMemory
 from .explained import Explained
-from .oracle import TopK
 from .recall import Probabilities, recall, tracked
 from .tape import Event, Tape
 
@@ -33,16 +32,19 @@ def rivals(frames: int, tokens: int, threshold: float) -> dict[str, Rival]:
     """Those that read, besides the sink and the recent frames, about as much as `frames` frames more."""
     whole, far = {"sink": SINK, "recent": RECENT}, frames * tokens
     paper = {"kind": "tempcache_paper", "threshold": threshold, "match": "key"}  # a tape holds no other query
-    found = {
+    evicting = {
+        kind: _rival({"kind": kind, **whole, "far": far}) for kind in ("random", "uniform", "flowcache")
+    }
+    return {
         "window_sink": _rival({"kind": "window_sink", "sink": SINK, "recent": RECENT + frames}),
+        **evicting,
         "tempcache_paper": _rival(paper, threshold=threshold),
         "tempcache": _rival({"kind": "tempcache", **whole, "far": far}),
         "tempcache + annsa": _rival(
             {"kind": "tempcache", **whole, "far": 4 * far}, {"kind": "annsa", "density": 0.25}
         ),
+        "top-k oracle": _rival({"kind": "dense"}, {"kind": "topk", "keys": budget(frames, tokens)}),
     }
-    oracle = functools.partial(TopK, keys=budget(frames, tokens))
-    return found | {"top-k oracle": Rival(oracle, oracle, {})}
 
 
 def budget(frames: int, tokens: int) -> int:
@@ -76,9 +78,12 @@ class Score:
 
 
 @torch.no_grad()
-def compare(tapes: Iterable[Tape], budgets: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """A row for dense attention, then one for every rival at every budget, a number of far frames.
+def compare(
+    tapes: Iterable[Tape], budgets: Sequence[int], others: Mapping[str, dict[str, Any]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for dense attention and each of the `others`, then for every rival at every budget of far frames.
 
+    others     axes of further methods, which read as much as they will
     density    keys that a query reads, of those that dense attention reads
     recall     see `recall.py`
     explained  see `explained.py`: the mean over layers, and the least of them
@@ -91,6 +96,7 @@ def compare(tapes: Iterable[Tape], budgets: Sequence[int]) -> Iterator[dict[str,
         tokens = tape.events[0][0].k.shape[2]
         thresholds = thresholds or nearest_thresholds(tape, {n: budget(n, tokens) for n in budgets})
         groups: dict[int | str, dict[str, Rival]] = {"all": {"dense": _rival({"kind": "dense"})}}
+        groups["all"] |= {name: _rival(x["cache"], x.get("attn")) for name, x in (others or {}).items()}
         groups |= {n: rivals(n, tokens, thresholds[n]) for n in budgets}
         for size, group in groups.items():
             scores = {
