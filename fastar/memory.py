@@ -156,9 +156,10 @@ class Remembering:
 
     def _join(self, past: Past, q: Tensor, beside: Beside) -> tuple[Past, Tensor]:
         """The past with what is beside it, and rotated q with the queries that q [b, h, j, d] asks there."""
-        if past.tags is not None:
+        if past.tags is not None or past.number is not None:
             raise ValueError(
-                "Tokens beside a frame have no tags, so this pattern cannot be asked about them."
+                f"{type(self.pattern).__name__} goes by words, or by when a key was seen, which is not known "
+                "of tokens beside a frame; take another pattern, or none."
             )
         joined = past._replace(
             keys=torch.cat([past.keys, self.rope(beside.k, beside.where)], 2),

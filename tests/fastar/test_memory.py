@@ -8,6 +8,7 @@ from frames import MAKERS, ROPE, TOKENS, film, play, playing, softmax_over, wher
 from torch.testing import assert_close
 
 from fastar import AnnSA, Beside, Dense, Stats, TempCache, WindowSink
+from fastar.rivals import Radial
 from fastar.window import REBASE
 
 EXACT = dict(rtol=0, atol=1e-12)
@@ -66,6 +67,14 @@ def test_what_is_beside_a_frame_is_read_and_not_kept(make):
         x.commit(0)
     for a, b in zip(play(memory, frames[4:]), play(other, frames[4:]), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_pattern_that_cannot_know_what_is_beside_a_frame_says_so():
+    first, second = film(2)
+    memory = Dense(1, ROPE, pattern=Radial())
+    q = torch.cat([first.q, second.q], 2)
+    with pytest.raises(ValueError, match="Radial goes by words, or by when a key was seen"):
+        memory.attend(0, q, *first[1:], Beside(*second[1:]))
 
 
 @each_memory

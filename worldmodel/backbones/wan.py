@@ -33,6 +33,12 @@ class Read(Protocol):
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor: ...
 
 
+class Control(Protocol):
+    """What is added after layer `i`: tokens [b, f, n, width], e [b, f, 6, width], positions -> tokens."""
+
+    def __call__(self, i: int, tokens: Tensor, e: Tensor, where: Tensor) -> Tensor: ...
+
+
 class Told(NamedTuple):
     """What the cross-attention of a layer reads: keys and values [b, h, l, d] of the text, and of an image.
 
@@ -199,14 +205,21 @@ class Wan(nn.Module):
         prompt: Sequence[Told],
         reads: Sequence[Read],
         cross: Cross = WHOLE_PROMPT,
+        control: Control | None = None,
     ) -> Tensor:
         """x [b, f, c, h, w] at timesteps [b, f], the first of them latent frame number `start`."""
-        tokens, grid = self.tokens(x), (x.shape[3] // self.patch[1], x.shape[4] // self.patch[2])
+        tokens, grid = self.tokens(x), self.grid(x)
         where = positions(start, x.shape[1], grid, x.device)
         late, e = self.timed(time)
-        for block, read, told in zip(self.blocks, reads, prompt, strict=True):
+        for i, (block, read, told) in enumerate(zip(self.blocks, reads, prompt, strict=True)):
             tokens = block(tokens, e, where, read, cross, told)
+            if control is not None:
+                tokens = control(i, tokens, e, where)
         return self.pixels(self.head(tokens, late), grid)
+
+    def grid(self, x: Tensor) -> tuple[int, int]:
+        """Rows and columns of tokens of latents [..., h, w]."""
+        return x.shape[-2] // self.patch[1], x.shape[-1] // self.patch[2]
 
     def tokens(self, x: Tensor) -> Tensor:
         """[b, f, c, h, w] -> [b, f, n, width]."""
@@ -225,6 +238,12 @@ class Wan(nn.Module):
 
     def read_prompt(self, texts: Sequence[Tensor], image: Tensor | None = None) -> list[Told]:
         """What each layer reads of T5's features of each prompt [l, text width] and CLIP's [b, 257, 1280]."""
+        return heard(self.blocks, *self.context(texts, image))
+
+    def context(
+        self, texts: Sequence[Tensor], image: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """States of the text's tokens [b, l, width], their bias [b, l], and states of the image's, if any."""
         longest = max(len(text) for text in texts)
         if longest > self.text_length:
             raise ValueError(f"A prompt has at most {self.text_length} tokens, got {longest}.")
@@ -239,14 +258,19 @@ class Wan(nn.Module):
         bias = torch.zeros(len(texts), length, device=states.device, dtype=wide)
         bias[:, -1] = math.log(self.text_length - length + 1)  # the last one is all of the padding
         features = self.img_emb(image) if image is not None and self.img_emb is not None else None
-        prompt = []
-        for block in self.blocks:
-            attention = cast(Block, block).cross_attn
-            seen = None
-            if isinstance(attention, ImageAttention) and features is not None:
-                seen = attention.image(features)
-            prompt.append(Told(*attention.keys_values(states), bias, seen))
-        return prompt
+        return states, bias, features
+
+
+def heard(blocks: nn.ModuleList, states: Tensor, bias: Tensor, features: Tensor | None) -> list[Told]:
+    """What the cross-attention of each block reads of the states of a text and an image."""
+    prompt = []
+    for block in blocks:
+        attention = cast(Block, block).cross_attn
+        seen = None
+        if isinstance(attention, ImageAttention) and features is not None:
+            seen = attention.image(features)
+        prompt.append(Told(*attention.keys_values(states), bias, seen))
+    return prompt
 
 
 def positions(start: int, frames: int, grid: tuple[int, int], device: torch.device) -> Tensor:

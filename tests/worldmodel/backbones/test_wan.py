@@ -1,6 +1,7 @@
 """The transformer of Wan 2.1 against one written down plainly from its published description."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -77,6 +78,54 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Te
     return torch.cat(out, -1)
 
 
+def block(
+    w: dict[str, Tensor],
+    name: str,
+    tokens: Tensor,
+    e: Tensor,
+    where: list[tuple[int, int, int]],
+    mask: Tensor,
+    context: Tensor,
+    seen: Tensor | None,
+) -> Tensor:
+    """One layer: tokens [l, width], e [l, 6, width]."""
+    m = w[f"{name}.modulation"] + e
+
+    def heads(x: Tensor) -> Tensor:
+        return x.view(len(x), -1, WIDTH // HEADS)
+
+    y = norm(tokens) * (1 + m[:, 1]) + m[:, 0]
+    own = f"{name}.self_attn"
+    q, k = (rotated(heads(rms(w, f"{own}.norm_{z}", linear(w, f"{own}.{z}", y))), where) for z in "qk")
+    y = attention(q, k, heads(linear(w, f"{own}.v", y)), mask)
+    tokens = tokens + linear(w, f"{own}.o", y) * m[:, 2]
+
+    width = tokens.shape[1]
+    y = F.layer_norm(tokens, (width,), w[f"{name}.norm3.weight"], w[f"{name}.norm3.bias"], eps=1e-6)
+    cross = f"{name}.cross_attn"
+    q = heads(rms(w, f"{cross}.norm_q", linear(w, f"{cross}.q", y)))
+    k = heads(rms(w, f"{cross}.norm_k", linear(w, f"{cross}.k", context)))
+    y = attention(q, k, heads(linear(w, f"{cross}.v", context)))
+    if seen is not None:
+        k = heads(rms(w, f"{cross}.norm_k_img", linear(w, f"{cross}.k_img", seen)))
+        y = y + attention(q, k, heads(linear(w, f"{cross}.v_img", seen)))
+    tokens = tokens + linear(w, f"{cross}.o", y)
+
+    y = norm(tokens) * (1 + m[:, 4]) + m[:, 3]
+    y = linear(w, f"{name}.ffn.2", F.gelu(linear(w, f"{name}.ffn.0", y), approximate="tanh"))
+    return tokens + y * m[:, 5]
+
+
+def patched(w: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Tokens [l, width] of latent frames [f, c, h, w]."""
+    f, _, high, wide = x.shape
+    kernel = w["patch_embedding.weight"][:, :, 0]
+    parts = (
+        x[t, :, y : y + 2, z : z + 2] for t in range(f) for y in range(0, high, 2) for z in range(0, wide, 2)
+    )
+    return torch.stack([(kernel * part).sum((1, 2, 3)) + w["patch_embedding.bias"] for part in parts])
+
+
 def plain(
     w: dict[str, Tensor],
     x: Tensor,
@@ -85,22 +134,16 @@ def plain(
     chunk: int,
     image: Tensor | None = None,
     last: int = 0,
+    control: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """One game: x [f, c, h, w], time [f], text [l, width]; a chunk sees itself and what came before.
 
     The `last` frames are one chunk, however many they are.
     """
-    f, c, high, wide = x.shape
+    f, _, high, wide = x.shape
     rows, columns = high // 2, wide // 2
     where = [(t, y, z) for t in range(f) for y in range(rows) for z in range(columns)]
-    kernel = w["patch_embedding.weight"][:, :, 0]
-    tokens = torch.stack(
-        [
-            (kernel * x[t, :, 2 * y : 2 * y + 2, 2 * z : 2 * z + 2]).sum((1, 2, 3))
-            + w["patch_embedding.bias"]
-            for t, y, z in where
-        ]
-    )
+    tokens = patched(w, x)
     rates = torch.exp(-math.log(10_000) * torch.arange(128, dtype=torch.float64) / 128)
     angles = time.double()[:, None] * rates
     told = linear(w, "time_embedding.0", torch.cat([angles.cos(), angles.sin()], 1))
@@ -110,6 +153,7 @@ def plain(
     context = linear(
         w, "text_embedding.2", F.gelu(linear(w, "text_embedding.0", context), approximate="tanh")
     )
+    seen = None
     if image is not None:
         seen = F.layer_norm(image, (1280,), w["img_emb.proj.0.weight"], w["img_emb.proj.0.bias"])
         seen = linear(w, "img_emb.proj.3", F.gelu(linear(w, "img_emb.proj.1", seen)))
@@ -118,33 +162,9 @@ def plain(
     number = torch.where(frame >= f - last, f, frame // chunk)
     mask = number[:, None] >= number[None]
     for i in range(LAYERS):
-        name = f"blocks.{i}"
-        m = (w[f"{name}.modulation"] + e)[frame]  # [l, 6, width]
-
-        def heads(x: Tensor) -> Tensor:
-            return x.view(len(x), HEADS, -1)
-
-        y = norm(tokens) * (1 + m[:, 1]) + m[:, 0]
-        q, k = (
-            rotated(heads(rms(w, f"{name}.self_attn.norm_{z}", linear(w, f"{name}.self_attn.{z}", y))), where)
-            for z in "qk"
-        )
-        y = attention(q, k, heads(linear(w, f"{name}.self_attn.v", y)), mask)
-        tokens = tokens + linear(w, f"{name}.self_attn.o", y) * m[:, 2]
-
-        y = F.layer_norm(tokens, (WIDTH,), w[f"{name}.norm3.weight"], w[f"{name}.norm3.bias"], eps=1e-6)
-        cross = f"{name}.cross_attn"
-        q = heads(rms(w, f"{cross}.norm_q", linear(w, f"{cross}.q", y)))
-        k = heads(rms(w, f"{cross}.norm_k", linear(w, f"{cross}.k", context)))
-        y = attention(q, k, heads(linear(w, f"{cross}.v", context)))
-        if image is not None:
-            k = heads(rms(w, f"{cross}.norm_k_img", linear(w, f"{cross}.k_img", seen)))
-            y = y + attention(q, k, heads(linear(w, f"{cross}.v_img", seen)))
-        tokens = tokens + linear(w, f"{cross}.o", y)
-
-        y = norm(tokens) * (1 + m[:, 4]) + m[:, 3]
-        y = linear(w, f"{name}.ffn.2", F.gelu(linear(w, f"{name}.ffn.0", y), approximate="tanh"))
-        tokens = tokens + y * m[:, 5]
+        tokens = block(w, f"blocks.{i}", tokens, e[frame], where, mask, context, seen)
+        if control is not None:
+            tokens = control(i, tokens, e[frame], where, mask, context, seen)
     m = (w["head.modulation"] + told[:, None])[frame]
     tokens = linear(w, "head.head", norm(tokens) * (1 + m[:, 1]) + m[:, 0])
     out = x.new_zeros(f, 4, high, wide)

@@ -1,0 +1,149 @@
+"""LongVie 2 with a past: two control branches beside Wan 2.1, made to go on chunk by chunk.
+
+A dense signal (depth) and a sparse one (tracks of points), each a video of its own, run through branches of
+half the width beside the first layers, whose sum joins the main stream after each of them (arXiv 2512.13604).
+The published model makes clips of 81 frames from the last frames of the clip before; here what came before is
+in a memory instead, of the branches too. That is our addition, and the published weights were not trained
+for it.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fastar import Cross, Memory
+
+from .forcing import MakeMemory, Recall, SelfForcing
+from .wan import WHOLE_PROMPT, Block, Told, Wan, heard
+
+STILL = 20  # channels that say what picture a frame begins with: 4 of a mask, 16 of its latent
+
+
+class DualControl(nn.Module):
+    """Both branches, with the names under which they are published.
+
+    width, heads, ffn  of a branch: half of those of the transformer; `wide` is the transformer's width
+    layers             of each, beside as many first ones of the transformer
+    """
+
+    def __init__(
+        self,
+        *,
+        wide: int = 5120,
+        width: int = 2560,
+        heads: int = 20,
+        ffn: int = 6912,
+        layers: int = 12,
+        image: bool = True,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.control_blocks_dense, self.control_blocks_sparse = (
+            nn.ModuleList(Block(width, heads, ffn, eps, image=image) for _ in range(layers)) for _ in range(2)
+        )
+        self.control_initial_combine_linear_dense = nn.Linear(wide, width)
+        self.control_initial_combine_linear_sparse = nn.Linear(wide, width)
+        self.control_text_linear, self.control_t_mod = nn.Linear(wide, width), nn.Linear(wide, width)
+        self.control_combine_linears = nn.ModuleList(nn.Linear(width, wide) for _ in range(layers))
+
+    def __len__(self) -> int:
+        return len(self.control_combine_linears)
+
+    def read_prompt(
+        self, states: Tensor, bias: Tensor, features: Tensor | None
+    ) -> tuple[list[Told], list[Told]]:
+        """What the layers of both branches read, from `Wan.context`."""
+        half, seen = self.control_text_linear(states), None
+        if features is not None:
+            seen = self.control_text_linear(features)
+        return (
+            heard(self.control_blocks_dense, half, bias, seen),
+            heard(self.control_blocks_sparse, half, bias, seen),
+        )
+
+
+class Steered:
+    """The branches during one pass, a `Control` of the transformer; signals are its tokens [b, f, n, wide]."""
+
+    def __init__(
+        self,
+        branches: DualControl,
+        dense: Tensor,
+        sparse: Tensor,
+        prompts: tuple[list[Told], list[Told]],
+        reads: Sequence[Recall],
+        cross: Cross = WHOLE_PROMPT,
+    ) -> None:
+        self.branches, self.prompts, self.reads, self.cross = branches, prompts, reads, cross
+        self.dense = branches.control_initial_combine_linear_dense(dense)
+        self.sparse = branches.control_initial_combine_linear_sparse(sparse)
+
+    def __call__(self, i: int, tokens: Tensor, e: Tensor, where: Tensor) -> Tensor:
+        if i >= len(self.branches):
+            return tokens
+        half = self.branches.control_t_mod(e)
+        dense, sparse = (
+            cast(Block, blocks[i])
+            for blocks in (self.branches.control_blocks_dense, self.branches.control_blocks_sparse)
+        )
+        of_dense, of_sparse = self.reads[i], self.reads[len(self.branches) + i]
+        self.dense = dense(self.dense, half, where, of_dense, self.cross, self.prompts[0][i])
+        self.sparse = sparse(self.sparse, half, where, of_sparse, self.cross, self.prompts[1][i])
+        return tokens + self.branches.control_combine_linears[i](self.dense + self.sparse)
+
+
+class LongVie(SelfForcing):
+    """A chunk at a time, steered by what its signals show.
+
+    The branches remember in a memory of their own, of the same kind.
+    """
+
+    def __init__(self, wan: Wan, branches: DualControl, memory: MakeMemory, **how) -> None:
+        super().__init__(wan, memory, **how)
+        self.branches = branches
+        self.control_memory: Memory = memory(2 * len(branches), wan.rope)
+
+    @torch.no_grad()
+    def begin(
+        self, texts: Sequence[Tensor], size: tuple[int, int], seed: int = 0, image: Tensor | None = None
+    ) -> None:
+        """`image` are CLIP's features [b, 257, 1280] of the picture to begin with, if it reads any."""
+        self.image = image
+        self.control_memory.reset()
+        super().begin(texts, size, seed)
+        tokens = self._reads[0].kept
+        self._control_reads = [Recall(self.control_memory, i, tokens) for i in range(2 * len(self.branches))]
+
+    @torch.no_grad()
+    def say(self, texts: Sequence[Tensor]) -> None:
+        texts = [text.to(self.device, self.dtype) for text in texts]
+        context = self.wan.context(texts, self.image)
+        self._prompt = heard(self.wan.blocks, *context)
+        self._control_prompts = self.branches.read_prompt(*context)
+
+    @torch.no_grad()
+    def steer(self, dense: Tensor, sparse: Tensor, still: Tensor | None = None) -> Tensor:
+        """The next chunk under these signals, latents [b, chunk, 16, h, w] each.
+
+        `still` [b, chunk, 20, h, w] says what picture a frame begins with. A signal may have it after its own
+        channels. By default nothing is said.
+        """
+        nothing = dense.new_zeros(*dense.shape[:2], STILL, *dense.shape[3:])
+        self._still = (nothing if still is None else still).to(self.device)
+        whole = (x if x.shape[2] > self.wan.given else torch.cat([x, nothing], 2) for x in (dense, sparse))
+        self._signals = [self.wan.tokens(x.to(self.device, self.dtype)) for x in whole]
+        return self.step()
+
+    def _remember(self, latents: Tensor) -> None:
+        super()._remember(latents)
+        for layer in range(2 * len(self.branches)):
+            self.control_memory.commit(layer)
+
+    def _run(self, x: Tensor, time: Tensor) -> Tensor:
+        control = Steered(
+            self.branches, *self._signals, self._control_prompts, self._control_reads, self.cross
+        )
+        told = time.expand(len(x), -1), self.finished, self._prompt, self._reads, self.cross, control
+        return self.wan(torch.cat([x, self._still.to(x.dtype)], 2).to(self.dtype), *told).float()
