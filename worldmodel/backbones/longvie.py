@@ -65,7 +65,7 @@ class DualControl(nn.Module):
 
 
 class Steered:
-    """The branches during one pass, a `Control` of the transformer; signals are its tokens [b, f, n, wide]."""
+    """The branches in one pass, a `Control` of the transformer. Signals are its tokens [b, f, n, wide]."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class LongVie(SelfForcing):
             self.control_memory.commit(layer)
 
     def _run(self, x: Tensor, time: Tensor) -> Tensor:
-        control = Steered(
-            self.branches, *self._signals, self._control_prompts, self._control_reads, self.cross
-        )
+        dense, sparse = self._signals
+        prompts, reads = self._control_prompts, self._control_reads
+        control = Steered(self.branches, dense, sparse, prompts, reads, self.cross)
         told = time.expand(len(x), -1), self.finished, self._prompt, self._reads, self.cross, control
         return self.wan(torch.cat([x, self._still.to(x.dtype)], 2).to(self.dtype), *told).float()
