@@ -9,7 +9,7 @@ PAPERS = {  # by their number on arXiv
 }
 PACKAGES = {  # by their licence
     "BSD": "torch, numpy, omegaconf, imageio, av (with FFmpeg), psutil, nvidia-ml-py",
-    "Apache-2.0": "safetensors, aiohttp, flashinfer-python",
+    "Apache-2.0": "safetensors, aiohttp, flashinfer-python, diffusers, transformers, sentencepiece",
     "MIT": "pillow (MIT-CMU), vizdoom, faiss-cpu, faiss-gpu",
     "LGPL-2.1": "pygame-ce",
 }

@@ -29,6 +29,10 @@ EXTRAS = {  # of pyproject.toml: the modules by which each is known, and what it
     "serve": (("aiohttp",), "play in a browser"),
     "data": (("vizdoom",), "the real game: F10, and data to train on"),
     "faiss": (("faiss",), "nearest neighbours on a CPU, for comparison"),
+    "backbones": (
+        ("diffusers", "transformers", "sentencepiece"),
+        "videos by published backbones: run.py generate",
+    ),
     "gpu": (("faiss", "flashinfer", "pynvml"), "other kernels and search on a GPU, for comparison"),
 }
 MARGIN = 10  # letters, of which a topic takes the first
@@ -109,7 +113,7 @@ def extras() -> Iterator[str]:
     for name, (modules, use) in EXTRAS.items():
         missing = [module for module in modules if find_spec(module) is None]
         state = f"pip install -e '.[{name}]'" if missing else "installed"
-        yield f"{name:7}{state:28}{use}"
+        yield f"{name:10}{state:31}{use}"
 
 
 def devices() -> Iterator[str]:
