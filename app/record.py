@@ -70,8 +70,8 @@ class Video:
         fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
         self._container = av.open(str(path), "w", options=fragments)
         self._container.metadata["comment"] = about
-        # zerolatency: no frame waits in the encoder for the next ones. ultrafast: half the time of superfast for
-        # a file 7 % larger, and the dream wants every core
+        # zerolatency: no frame waits in the encoder for the next ones. ultrafast: half the time of superfast
+        # for a file 7 % larger, and the dream wants every core
         options = {"preset": "ultrafast", "tune": "zerolatency", "crf": "18"}
         self._stream = self._container.add_stream(
             "libx264", rate=Fraction(fps).limit_denominator(1000), options=options
