@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .attention import attend
 from .kernels import triton
-from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, read, take
+from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, of_heads, read, take
 from .memory import Past
 
 
@@ -64,7 +64,11 @@ class AnnSA:
         if layer < self.dense_layers or self._wanted(count) >= count:
             return None
         far = slice(past.far.start, past.far.start + count * self.block)
-        keys, values, bias = past.keys[:, :, far], past.values[:, :, far], _biases(past)[..., far]
+        keys, values, bias = (
+            past.keys[:, :, far],
+            past.values[:, :, far],
+            of_heads(past.keys, past.bias)[..., far],
+        )
         order = self._cluster(keys, bias, count).argsort(dim=-1, stable=True)
         sizes = take(bias.exp(), order).unflatten(2, (count, -1))
         total = sizes.sum(-1)
@@ -113,14 +117,6 @@ class AnnSA:
             centre = torch.where(weight > 0, member @ keys / weight.clamp_min(1e-9), centre)
             cluster = _nearest(keys, centre)
         return cluster.masked_fill_(size == 0, count)
-
-
-def _biases(past: Past) -> Tensor:
-    """The bias of every key of every head [b, h, m]."""
-    b, h, m = past.keys.shape[:3]
-    wide = torch.promote_types(past.keys.dtype, torch.float32)
-    bias = past.keys.new_zeros(b, 1, m, dtype=wide) if past.bias is None else past.bias
-    return bias.expand(-1, h, -1)
 
 
 def _nearest(x: Tensor, centre: Tensor) -> Tensor:

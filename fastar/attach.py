@@ -18,7 +18,7 @@ from torch import Tensor
 from .attention import attend
 from .memory import Memory
 from .method import Cross, Node, method
-from .rope import AxialRope
+from .rope import AxialRope, positions
 
 TEXT = 512  # tokens of a prompt, after those of an image
 
@@ -63,11 +63,9 @@ class Attached:
     def _see(self, transformer: Any, given: tuple, named: dict[str, Any]) -> None:
         latents = named["hidden_states"] if "hidden_states" in named else given[0]
         sizes = zip(latents.shape[2:], transformer.config.patch_size, strict=True)
-        frames, rows, columns = (size // patch for size, patch in sizes)
-        axes = (torch.arange(size, device=latents.device) for size in (frames, rows, columns))
-        self.where = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, 2).double()
-        self.where[:, 0] += self.frames
-        self.present = frames
+        grid = [size // patch for size, patch in sizes]
+        self.where = positions(self.frames, grid, latents.device)
+        self.present = grid[0]
 
 
 class SelfRead:

@@ -86,3 +86,11 @@ class AxialRope:
         table = angles.cos().to(dtype), angles.sin().to(dtype)
         self._tables.append((where, dtype, in_space, table))
         return table
+
+
+def positions(start: int, grid: Sequence[int], device: torch.device) -> Tensor:
+    """Time, row and column [n, 3] of every token of frames, rows and columns, from time `start` on."""
+    axes = (torch.arange(size, device=device) for size in grid)
+    where = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2).double()
+    where[:, 0] += start
+    return where

@@ -61,6 +61,11 @@ def allocate_descriptors(device: torch.device) -> None:
     triton.set_allocator(allocate)
 
 
+def precision(x: Tensor) -> str:
+    """Of a kernel's products of what is like x."""
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
 @lru_cache
 def multiprocessors(device: torch.device) -> int:
     """One where the interpreter runs."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..attention import logits
-from . import jit, multiprocessors, on, require_triton, splits, tl
+from . import jit, multiprocessors, on, precision, require_triton, splits, tl
 from .flash import _finish, _fold, _merge_parts
 
 MOST = 256  # buckets that the kernel can rank at once
@@ -74,9 +74,7 @@ def gathered(
 
     All that is in no bucket, the chosen buckets, then a mean for each of the rest. `read` is attention to it.
     """
-    b, h, m, _ = keys.shape
-    wide = torch.promote_types(keys.dtype, torch.float32)
-    bias = (keys.new_zeros(b, 1, m, dtype=wide) if bias is None else bias).expand(b, h, m)
+    bias = of_heads(keys, bias)
     rows = take(buckets.order.unflatten(2, (-1, buckets.block)), choice.bucket).flatten(2) + buckets.start
     keys, values, bias = (
         torch.cat([x[:, :, : buckets.start], x[:, :, buckets.end :], take(x, rows)], 2)
@@ -89,6 +87,13 @@ def gathered(
     rest = buckets.centre, buckets.value, choice.rest
     keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
     return keys, values, bias
+
+
+def of_heads(keys: Tensor, bias: Tensor | None) -> Tensor:
+    """The bias of every key [b, h, m, d] of every head [b, h, m]."""
+    b, h, m, _ = keys.shape
+    wide = torch.promote_types(keys.dtype, torch.float32)
+    return (keys.new_zeros(b, 1, m, dtype=wide) if bias is None else bias).expand(b, h, m)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -117,7 +122,7 @@ def choose(q: Tensor, buckets: Buckets, wanted: int, mass: float = 1.0) -> Choic
         _choose[(b * h,)](
             q, buckets.centre.to(q.dtype).contiguous(), weight, bucket, useful, rest, *q.stride()[:3], h, n,
             count, wanted, mass if mass < 1 else 2.0, d**-0.5,
-            WIDTH=d, QUERIES=32, PLACES=places, PRECISION=_precision(q), num_warps=8 if places > 128 else 4,
+            WIDTH=d, QUERIES=32, PLACES=places, PRECISION=precision(q), num_warps=8 if places > 128 else 4,
         )  # fmt: skip
     return Choice(bucket, useful, rest)
 
@@ -155,14 +160,10 @@ def read(
             rest, o, lse, *q.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
             *(row.stride()[:2] if row is not None else (0, 0)), h, n, m, buckets.start, buckets.end, wanted,
             buckets.weight.shape[2], means, -(-steps // parts), d**-0.5,
-            WIDTH=d, QUERIES=tile, KEYS=step, BLOCK=block, BIASED=row is not None, PRECISION=_precision(q),
+            WIDTH=d, QUERIES=tile, KEYS=step, BLOCK=block, BIASED=row is not None, PRECISION=precision(q),
             num_warps=4, num_stages=3,
         )  # fmt: skip
     return o[0] if parts == 1 else _merge_parts(o, lse, q.dtype)[0]
-
-
-def _precision(q: Tensor) -> str:
-    return "ieee" if q.dtype == torch.float32 else "tf32"
 
 
 @jit(do_not_specialize=["n", "count", "wanted"])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import allocate_descriptors, jit, movable, multiprocessors, on, require_triton, splits, tl
+from . import allocate_descriptors, jit, movable, multiprocessors, on, precision, require_triton, splits, tl
 
 LOG2E = tl.constexpr(1.4426950408889634) if tl else None
 
@@ -253,7 +253,7 @@ def _launch(
             ROWS=blocks.rows if blocks else 0, COLUMNS=blocks.columns if blocks else 0,
             BIASED=biased, GUARDED=biased and not finite, RAGGED=blocks is None or m % blocks.columns > 0,
             TMA=tiles.tma, HELD=tiles.held,
-            PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+            PRECISION=precision(q),
             num_warps=tiles.warps, num_stages=tiles.stages, maxnreg=tiles.registers,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import allocate_descriptors, jit, movable, multiprocessors, on, require_triton, splits, tl
+from . import allocate_descriptors, jit, movable, multiprocessors, on, precision, require_triton, splits, tl
 
 
 def nearest_reference(
@@ -136,7 +136,7 @@ def _launch(queries, keys, valid, best, index, other, second, tiles, span) -> No
             0 if penalty is None or len(penalty) == 1 else penalty.stride(0), n, m, c, span,
             QUERIES=tiles.queries, KEYS=tiles.keys, CHANNELS=tiles.channels, CHUNKS=-(-c // tiles.channels),
             STAGES=tiles.stages, PENALISED=penalty is not None, SECOND=second, WHOLE=whole, TMA=tiles.tma,
-            PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
+            PRECISION=precision(queries),
             num_warps=tiles.warps, num_stages=tiles.stages,
         )  # fmt: skip
 

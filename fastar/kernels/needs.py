@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..attention import logits
-from . import jit, on, require_triton, tl
+from . import jit, on, precision, require_triton, tl
 
 MOST = 128  # tokens that the kernel can rank at once
 
@@ -64,7 +64,7 @@ def masked(q: Tensor, k: Tensor, bias: Tensor, wanted: int, least: float = 0.0, 
         _mask[(b,)](
             q, k, bias, out, *q.stride()[:3], *k.stride()[:3], h, n, l, wanted, least, always, d**-0.5,
             WIDTH=d, QUERIES=32, PLACES=max(16, 1 << (l - 1).bit_length()),
-            PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=4,
+            PRECISION=precision(q), num_warps=4,
         )  # fmt: skip
     return out
 

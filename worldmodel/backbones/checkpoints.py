@@ -121,17 +121,19 @@ def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mappin
         if name in published and published[name].shape != wanted[name].shape
     ]
     found = {"missing": missing, "not expected": strange, "of another shape": shapes}
-    if any(found.values()):
-        told = "; ".join(f"{len(names)} {how}: {_listed(names)}" for how, names in found.items() if names)
-        raise CheckpointError(f"This checkpoint is not for this transformer: {told}.")
+    _refuse("This checkpoint is not for this transformer", found)
     network.load_state_dict({name: _in_halves(name, x, heads) for name, x in published.items()})
 
 
 def check_names(path: Path, what: str, missing: Sequence[str], strange: Sequence[str]) -> None:
     """Raise CheckpointError if either list, of what a checkpoint lacks and has too much, is not empty."""
-    found = {"missing": missing, "not expected": strange}
+    _refuse(f"{path} is not {what}", {"missing": missing, "not expected": strange})
+
+
+def _refuse(why: str, found: Mapping[str, Sequence[str]]) -> None:
+    """Raise CheckpointError with these lists of names, unless all are empty."""
     if told := "; ".join(f"{len(names)} {how}: {_listed(names)}" for how, names in found.items() if names):
-        raise CheckpointError(f"{path} is not {what}: {told}.")
+        raise CheckpointError(f"{why}: {told}.")
 
 
 def _in_halves(name: str, x: Tensor, heads: Mapping[str, int] | int) -> Tensor:

@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from fastar import AxialRope, Cross, WholePrompt
 from fastar.attention import attend
+from fastar.rope import positions
+
+from ..denoiser import adapted
 
 ROPE = 10_000.0  # base of all three axes
 TIME_WIDTH = 256
@@ -209,7 +212,7 @@ class Wan(nn.Module):
     ) -> Tensor:
         """x [b, f, c, h, w] at timesteps [b, f], the first of them latent frame number `start`."""
         tokens, grid = self.tokens(x), self.grid(x)
-        where = positions(start, x.shape[1], grid, x.device)
+        where = positions(start, (x.shape[1], *grid), x.device)
         late, e = self.timed(time)
         for i, (block, read, told) in enumerate(zip(self.blocks, reads, prompt, strict=True)):
             tokens = block(tokens, e, where, read, cross, told)
@@ -271,19 +274,6 @@ def heard(blocks: nn.ModuleList, states: Tensor, bias: Tensor, features: Tensor 
             seen = attention.image(features)
         prompt.append(Told(*attention.keys_values(states), bias, seen))
     return prompt
-
-
-def positions(start: int, frames: int, grid: tuple[int, int], device: torch.device) -> Tensor:
-    """Time, row and column of every token of a chunk [f n, 3]."""
-    axes = (torch.arange(size, device=device) for size in (frames, *grid))
-    where = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, 2).double()
-    where[:, 0] += start
-    return where
-
-
-def adapted(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Normalised x [b, f, n, width], scaled and shifted per frame [b, f, 1, width]."""
-    return torch.addcmul(shift, x, 1 + scale)
 
 
 def sinusoid(time: Tensor, width: int = TIME_WIDTH) -> Tensor:
