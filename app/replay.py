@@ -55,9 +55,8 @@ def main(
 def settings(argv: Sequence[str]) -> tuple[DictConfig, Path]:
     parser = config.Parser("replay", "Dream a recorded session again.")
     parser.usage = "run.py replay DIR [key=value ...]     a recording that begins with its game"
-    flags = parser.parse_intermixed_args(argv)
-    folders = [word for word in flags.settings if "=" not in word]
-    cfg = config.above_play(flags.config, [word for word in flags.settings if "=" in word])
+    path, folders, changes = parser.sort(argv)
+    cfg = config.above_play(path, changes)
     if len(folders) != 1:
         raise UsageError(f"One recording is needed, got {len(folders)}: run.py replay recordings/FOLDER")
     return cfg, Path(folders[0]).expanduser()
