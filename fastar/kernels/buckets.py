@@ -160,8 +160,8 @@ def read(
             rest, o, lse, *q.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
             *(row.stride()[:2] if row is not None else (0, 0)), h, n, m, buckets.start, buckets.end, wanted,
             buckets.weight.shape[2], means, -(-steps // parts), d**-0.5,
-            WIDTH=d, QUERIES=tile, KEYS=step, BLOCK=block, BIASED=row is not None, PRECISION=precision(q),
-            num_warps=4, num_stages=3,
+            WIDTH=d, QUERIES=tile, KEYS=step, BLOCK=block, BIASED=row is not None, SUMMED=rest is not None,
+            PRECISION=precision(q), num_warps=4, num_stages=3,
         )  # fmt: skip
     return o[0] if parts == 1 else _merge_parts(o, lse, q.dtype)[0]
 
@@ -190,7 +190,7 @@ def _choose(
         )
         logits = tl.dot(queries, centres.T, input_precision=PRECISION) * scale + weights[None, :]
         part = tl.exp(logits - tl.maximum(tl.max(logits, 1), -1e38)[:, None])
-        part = part / tl.maximum(tl.sum(part, 1), 1e-38)[:, None]
+        part = part / tl.maximum(tl.sum(part, 1), 1e-37)[:, None]
         share += tl.sum(tl.where(row[:, None] < n, part, 0.0), 0)
     share = tl.where(there, share / n, -1.0)
 
@@ -212,7 +212,7 @@ def _read(
     q, k, v, bias, order, bucket, useful, centre, value, rest, o, lse, qb, qh, qn, kb, kh, km, vb, vh, vm,
     bb, bh, heads, n, m, start, end, wanted, count, means, span, scale,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, BLOCK: tl.constexpr,
-    BIASED: tl.constexpr, PRECISION: tl.constexpr,
+    BIASED: tl.constexpr, SUMMED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head, over one part of: what is in no bucket, chosen buckets, means."""
     scale = tl.cast(scale, tl.float32)
@@ -258,14 +258,15 @@ def _read(
         values = tl.load(v + at[:, None] * vm + wide[None, :])
         acc, top, total = _fold(queries, keys, values, penalty, acc, top, total, scale, True, PRECISION)
 
-    for step in tl.range(tl.maximum(first, full), last):
-        at = (step - full) * KEYS + lane
-        inside = at < means
-        penalty = tl.load(rest + head * count + at, mask=inside, other=-float("inf"))
-        mean_at = (head * count + at)[:, None] * WIDTH + wide[None, :]
-        keys = tl.load(centre + mean_at, mask=inside[:, None], other=0.0)
-        values = tl.load(value + mean_at, mask=inside[:, None], other=0.0)
-        acc, top, total = _fold(queries, keys, values, penalty, acc, top, total, scale, True, PRECISION)
+    if SUMMED:
+        for step in tl.range(tl.maximum(first, full), last):
+            at = (step - full) * KEYS + lane
+            inside = at < means
+            penalty = tl.load(rest + head * count + at, mask=inside, other=-float("inf"))
+            mean_at = (head * count + at)[:, None] * WIDTH + wide[None, :]
+            keys = tl.load(centre + mean_at, mask=inside[:, None], other=0.0)
+            values = tl.load(value + mean_at, mask=inside[:, None], other=0.0)
+            acc, top, total = _fold(queries, keys, values, penalty, acc, top, total, scale, True, PRECISION)
 
     at = (part * tl.num_programs(2) + head) * n + rows
     _finish(o, lse, at, rows < n, wide, acc, top, total, first < last, WIDTH)

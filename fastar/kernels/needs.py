@@ -94,7 +94,7 @@ def _mask(
             queries = tl.load(query_at, mask=row[:, None] < n, other=0.0)
             logits = tl.dot(queries, keys.T, input_precision=PRECISION) * scale + weight[None, :]
             part = tl.exp(logits - tl.maximum(tl.max(logits, 1), -1e38)[:, None])
-            part = part / tl.maximum(tl.sum(part, 1), 1e-38)[:, None]
+            part = part / tl.maximum(tl.sum(part, 1), 1e-37)[:, None]
             share += tl.sum(tl.where(row[:, None] < n, part, 0.0), 0)
 
     last = tl.max(tl.where(there, place + 1, 0), 0)
