@@ -119,7 +119,9 @@ class Evaluation:
         """
         clips, world = held_out(self.data, games, frames), self.world("dense")
         tapes = (record(world, clips.game(i), start=start) for i in range(games))
-        for row in compare(tapes, budgets, {name: self.memories[name] for name in memories}):
+        suits = dict(self.weights.manifest.get("suits", {}).get("tempcache", {}))
+        suits.pop("far", None)  # which is the budget
+        for row in compare(tapes, budgets, {name: self.memories[name] for name in memories}, suits):
             self.add("table", row)
 
     def merging(self, settings: dict[str, Any], games: int, frames: int, start: int) -> None:

@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +29,16 @@ class Rival(NamedTuple):
     notes: dict[str, Any]
 
 
-def rivals(frames: int, tokens: int, threshold: float) -> dict[str, Rival]:
-    """Those that read, besides the sink and the recent frames, about as much as `frames` frames more."""
+def rivals(
+    frames: int, tokens: int, threshold: float, suits: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Rival]:
+    """Those that read, besides the sink and the recent frames, about as much as `frames` frames more.
+
+    `threshold` is the paper's, `suits` are options of TempCache.
+    """
     whole, far = {"sink": SINK, "recent": RECENT}, frames * tokens
     paper = {"kind": "tempcache_paper", "threshold": threshold, "match": "key"}  # a tape holds no other query
+    ours = {"kind": "tempcache", **whole, **suits}
     evicting = {
         kind: _rival({"kind": kind, **whole, "far": far}) for kind in ("random", "uniform", "flowcache")
     }
@@ -39,10 +46,8 @@ def rivals(frames: int, tokens: int, threshold: float) -> dict[str, Rival]:
         "window_sink": _rival({"kind": "window_sink", "sink": SINK, "recent": RECENT + frames}),
         **evicting,
         "tempcache_paper": _rival(paper, threshold=threshold),
-        "tempcache": _rival({"kind": "tempcache", **whole, "far": far}),
-        "tempcache + annsa": _rival(
-            {"kind": "tempcache", **whole, "far": 4 * far}, {"kind": "annsa", "density": 0.25}
-        ),
+        "tempcache": _rival({**ours, "far": far}),
+        "tempcache + annsa": _rival({**ours, "far": 4 * far}, {"kind": "annsa", "density": 0.25}),
         "top-k oracle": _rival({"kind": "dense"}, {"kind": "topk", "keys": budget(frames, tokens)}),
     }
 
@@ -79,11 +84,15 @@ class Score:
 
 @torch.no_grad()
 def compare(
-    tapes: Iterable[Tape], budgets: Sequence[int], others: Mapping[str, dict[str, Any]] | None = None
+    tapes: Iterable[Tape],
+    budgets: Sequence[int],
+    others: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    suits: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[dict[str, Any]]:
     """A row for dense attention and each of the `others`, then for every rival at every budget of far frames.
 
     others     axes of further methods, which read as much as they will
+    suits      options of TempCache that suit the network, but for its size
     density    keys that a query reads, of those that dense attention reads
     recall     see `recall.py`
     explained  see `explained.py`: the mean over layers, and the least of them
@@ -96,8 +105,8 @@ def compare(
         tokens = tape.events[0][0].k.shape[2]
         thresholds = thresholds or nearest_thresholds(tape, {n: budget(n, tokens) for n in budgets})
         groups: dict[int | str, dict[str, Rival]] = {"all": {"dense": _rival({"kind": "dense"})}}
-        groups["all"] |= {name: _rival(x["cache"], x.get("attn")) for name, x in (others or {}).items()}
-        groups |= {n: rivals(n, tokens, thresholds[n]) for n in budgets}
+        groups["all"] |= {name: _rival(x["cache"], x.get("attn")) for name, x in others.items()}
+        groups |= {n: rivals(n, tokens, thresholds[n], suits) for n in budgets}
         for size, group in groups.items():
             scores = {
                 name: found.setdefault((size, name), (rival, Score(tape.layers)))[1]
