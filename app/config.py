@@ -36,6 +36,9 @@ def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
         raise UsageError(f"{path} is not readable as yaml: {error}") from None
     if not isinstance(cfg, DictConfig):
         raise UsageError(f"{path} holds no settings; lines like `seed: 0` were expected.")
+    for name, value in cfg.items_ex(resolve=False):
+        if isinstance(value, str) and value.endswith(".yaml"):  # settings that several files share
+            cfg[name] = load(path.parent / value)
     OmegaConf.set_struct(cfg, True)
     for word in overrides:
         assign(cfg, word)

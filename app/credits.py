@@ -10,6 +10,7 @@ PAPERS = {  # by their number on arXiv
 PACKAGES = {  # by their licence
     "BSD": "torch, numpy, omegaconf, imageio, av (with FFmpeg), psutil, nvidia-ml-py",
     "Apache-2.0": "safetensors, aiohttp, flashinfer-python, diffusers, transformers, sentencepiece",
+    "PSF": "matplotlib",
     "MIT": "pillow (MIT-CMU), vizdoom, faiss-cpu, faiss-gpu",
     "LGPL-2.1": "pygame-ce",
 }

@@ -33,6 +33,7 @@ EXTRAS = {  # of pyproject.toml: the modules by which each is known, and what it
         ("diffusers", "transformers", "sentencepiece"),
         "videos by published backbones: run.py generate",
     ),
+    "bench": (("matplotlib",), "figures of run.py bench"),
     "gpu": (("faiss", "flashinfer", "pynvml"), "other kernels and search on a GPU, for comparison"),
 }
 MARGIN = 10  # letters, of which a topic takes the first

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .attention import attend
-from .kernels import triton
+from .kernels import usable
 from .kernels.needs import attention_share, fits, masked, ranked
 from .search import Bucketed, share_bucket
 
@@ -55,8 +55,7 @@ class AnnCA:
         return ranked(self._hits(q, k, bias), bias, self._wanted(k), self.hits, self.always)
 
     def _by_kernel(self, q: Tensor, k: Tensor) -> bool:
-        shown = self.search is None and not torch.is_grad_enabled()
-        return triton is not None and q.is_cuda and shown and fits(q, k)
+        return self.search is None and usable(q, k) and fits(q, k)
 
     def _wanted(self, k: Tensor) -> int:
         return max(math.ceil(self.density * k.shape[2]), min(2 * self.always, k.shape[2]))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .attention import attend
-from .kernels import triton
+from .kernels import usable
 from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, of_heads, read, take
 from .memory import Past
 
@@ -99,7 +99,7 @@ class AnnSA:
         return choice if self.rest else choice._replace(rest=None)
 
     def _by_kernel(self, q: Tensor, plan: Buckets) -> bool:
-        return triton is not None and q.is_cuda and not torch.is_grad_enabled() and fits(q, plan)
+        return usable(q, plan.centre) and fits(q, plan)
 
     def _wanted(self, count: int) -> int:
         return math.ceil(self.density * count)

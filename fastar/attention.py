@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .kernels import triton
+from .kernels import usable
 from .kernels.flash import flash
 
 PLAIN = 4096
@@ -67,8 +67,7 @@ def _on_gpu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     .010 ms, efficient .24. Without one, many queries: cuDNN 1.7 ms, ours 1.9; few: FlashAttention-2
     .015 ms, cuDNN .043, and ours .010 but for launching it, which takes twice as long. Ours has no gradient.
     """
-    learning = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if triton is not None and q.shape[-1] in (64, 128) and bias is not None and not learning:
+    if usable(q, k, v) and q.shape[-1] in (64, 128) and bias is not None:
         return flash(q, k, v, bias, finite=True)[0]
     with sdpa_kernel(STOCK[q.shape[2] <= FEW], set_priority=True):
         return _fused(q, k, v, bias)

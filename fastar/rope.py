@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .kernels import triton
+from .kernels import usable
 from .kernels.turning import settle, settle_reference, settles, turn
 
 
@@ -58,8 +58,7 @@ class AxialRope:
 
     def settle(self, q: Tensor, k: Tensor, v: Tensor, where: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """q, rotated; k, rotated, and v [b, h, n, d] go to where a memory keeps them."""
-        learning = torch.is_grad_enabled() and k.requires_grad
-        by_kernel = triton is not None and q.is_cuda and not learning and settles(q, k, v, keys, values)
+        by_kernel = usable(q, k, v) and settles(q, k, v, keys, values)
         table = self._table(where, q.dtype, in_space=False)
         return (settle if by_kernel else settle_reference)(q, k, v, *table, keys, values)
 

@@ -358,8 +358,9 @@ class World:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved moment, to the bit on the same machine."""
-        self.memory.load_state_dict(state["memory"])  # new tensors, and `say` below forgets graphs of the old
+        """Go on from a saved moment, to the bit on the same machine. Without a memory in it, with our own."""
+        if "memory" in state:
+            self.memory.load_state_dict(state["memory"])  # new tensors; `say` below forgets graphs of the old
         if self.passes and "passes" in state:
             self.passes.load_state_dict(state["passes"])
         self._noise.set_state(state["noise"].cpu())

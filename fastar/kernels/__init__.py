@@ -38,6 +38,12 @@ def require_triton() -> None:
         )
 
 
+def usable(*tensors: Tensor) -> bool:
+    """Whether kernels can be called on these here; they have no gradient."""
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return triton is not None and all(x.is_cuda for x in tensors) and not learning
+
+
 def on(device: torch.device) -> AbstractContextManager:
     """Launch there: Triton launches on the current device, whatever its tensors are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -13,12 +13,14 @@ from worldmodel.evaluation import clips
 from worldmodel.evaluation.main import PARTS, evaluate
 from worldmodel.load import load_world, suited
 
-SHIPPED = OmegaConf.load(Path(__file__).parents[2] / "configs/eval.yaml")
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHIPPED = OmegaConf.merge(
+    OmegaConf.load(CONFIGS / "eval.yaml"), {"memories": OmegaConf.load(CONFIGS / "memories.yaml")}
+)
 SMALL = {
     "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
     "returns": {"games": 2, "past": 200, "dreamt": 5},
     "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27},
-    "merging": {"games": 1, "frames": 30, "start": 27},
     "calibrate": {"grid": [0.5, 0.99], "gap": 4, "games": 1, "frames": 30, "start": 20, "save": True},
     "fidelity": {"games": 2, "frames": 6},
 }
@@ -46,7 +48,7 @@ def run(data, part: str) -> dict:
     config |= {"weights": str(data / "weights"), "data": str(data / "play"), "out": str(data / part)}
     evaluate(**(config | {"parts": [part]}))
     assert (data / part / "eval.md").exists()
-    return json.loads((data / part / "eval.json").read_text())
+    return json.loads((data / part / "eval.json").read_text())["parts"]
 
 
 def test_history_is_a_table_of_memories_and_tokens(data):
@@ -77,12 +79,6 @@ def test_table_has_every_rival_at_every_budget(data, untold):
         assert 0 < row["density"] <= 1 and 0 < row["recall"] <= 1 and row["least"] <= row["explained"] <= 1
         assert ("threshold" in row) == (row["memory"] == "tempcache_paper")
     assert rows[0]["density"] == rows[0]["recall"] == 1 and rows[0]["explained"] == pytest.approx(1)
-
-
-def test_merging_is_a_table_of_the_settings(data, untold):
-    rows = run(data, "merging")["merging"]
-    assert [row["setting"] for row in rows] == list(SHIPPED.merging.settings)
-    assert all(0 < row["overlap"] <= 1 and 0 < row["density"] <= 1 for row in rows)
 
 
 def test_what_suits_the_weights_is_kept_beside_them(data, untold):

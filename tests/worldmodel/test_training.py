@@ -526,7 +526,7 @@ def test_what_was_trained_can_be_played(trained, name, passes, memory):
 
 
 def test_every_stage_tells_what_it_does(trained):
-    for stage in ("autoencoder", "flow", "adversarial"):
+    for stage in ("autoencoder", "flow", "adversarial", "decoder"):
         told = lines(trained, stage)
         assert told and all(np.isfinite(list(line.values())[2:]).all() for line in told)
     assert not list(trained.glob("*.new"))

@@ -1,13 +1,10 @@
 """`run.py eval`: the parts asked for, into one folder of JSON, Markdown and contact sheets."""
 
-import json
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from fastar import WindowSink, method
@@ -27,14 +24,14 @@ from .clips import dream, held_out
 from .conditioning import ablation, turning
 from .explained import explained
 from .fidelity import fidelity, rounding
-from .merging import merging
 from .pace import in_turns, pace
 from .quality import psnr, quality, sharpness, sheet, tiled
+from .results import Results, machine
 from .table import compare
 from .tape import record
 
 PARTS = (
-    "calibrate", "quality", "explained", "table", "merging", "fidelity", "conditioning", "pace", "history",
+    "calibrate", "quality", "explained", "table", "fidelity", "conditioning", "pace", "history",
     "returns", "judged", "idle", "prompts",
 )  # fmt: skip
 
@@ -47,12 +44,8 @@ class Evaluation:
     ) -> None:
         self.weights, self.data, self.out, self.memories = load_weights(weights), data, out, memories
         self.how: dict[str, Any] = {"device": device, "dtype": dtype}
-        out.mkdir(parents=True, exist_ok=True)
-        self.found: dict[str, Any] = {
-            "machine": machine(device),
-            "dtype": dtype,
-            "weights": self.weights.hash,
-        }
+        facts = {"machine": machine(device), "dtype": dtype, "weights": self.weights.hash}
+        self.results = Results(out, "eval", facts, go_on=False)
 
     def world(self, memory: str, steps: int = 1) -> World:
         return load_world(self.weights, memory, self.memories, steps=steps, **self.how)
@@ -123,13 +116,6 @@ class Evaluation:
         suits.pop("far", None)  # which is the budget
         for row in compare(tapes, budgets, {name: self.memories[name] for name in memories}, suits):
             self.add("table", row)
-
-    def merging(self, settings: dict[str, Any], games: int, frames: int, start: int) -> None:
-        """The paper's ablations of TempCache, on this model."""
-        clips, world = held_out(self.data, games, frames), self.world("dense")
-        tapes = (record(world, clips.game(i), start=start) for i in range(games))
-        for row in merging(tapes, settings):
-            self.add("merging", row)
 
     def fidelity(self, memories: list[str], games: int, frames: int) -> None:
         """Free-running dreams against dense attention's, beside what rounding alone does to that."""
@@ -285,15 +271,7 @@ class Evaluation:
         return method_of(self.weights, self.memories[memory]).cache
 
     def add(self, part: str, row: dict[str, Any]) -> None:
-        """Print a row, and write all that was found so far."""
-        print(
-            part,
-            " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-            flush=True,
-        )
-        self.found.setdefault(part, []).append(row)
-        (self.out / "eval.json").write_text(json.dumps(self.found, indent=1))
-        (self.out / "eval.md").write_text(markdown(self.found))
+        self.results.add(part, row)
 
 
 def evaluate(
@@ -313,36 +291,3 @@ def evaluate(
     for part in parts:
         measure: Callable[..., None] = getattr(evaluation, part)
         measure(**options[part])
-
-
-def machine(device: str) -> str:
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    cpuinfo = Path("/proc/cpuinfo")
-    names = (
-        [
-            line.split(":")[1].strip()
-            for line in cpuinfo.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        if cpuinfo.exists()
-        else []
-    )
-    return f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
-
-
-def markdown(found: dict[str, Any]) -> str:
-    """A table per part."""
-    lines = [f"{found['machine']}, {found['dtype']}, weights {found['weights']}", ""]
-    for part, rows in found.items():
-        if not isinstance(rows, list):
-            continue
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        lines += [f"### {part}", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-        lines += ["| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |" for row in rows]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

@@ -152,8 +152,7 @@ def account(tape: Tape, group: dict[str, Rival], scores: dict[str, Score]) -> No
 
 def nearest_thresholds(tape: Tape, budgets: dict[int, int]) -> dict[int, float]:
     """For each budget in tokens, the threshold at which `TempCachePaper` keeps nearest to it in the end."""
-    shown = Tape([[e for e in events if e.answer is None] for events in tape.events], tape.rope)
-    kept = functools.cache(functools.partial(kept_by_paper, shown))
+    kept = functools.cache(functools.partial(kept_by_paper, tape.shown))
     return {name: nearest(kept, tokens) for name, tokens in budgets.items()}
 
 

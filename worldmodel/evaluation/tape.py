@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fastar import AxialRope, Beside, Dense, Memory
 
-from ..world import World
+from ..world import MakeMemory, World
 from .clips import Clips
 
 
@@ -26,35 +26,49 @@ class Event(NamedTuple):
     answer: Tensor | None
 
 
-class Recorder(Dense):
-    """Dense attention that writes down what each layer remembers, and what it is asked while `listening`."""
+class Recorder:
+    """A memory that writes down what each layer remembers, and what it is asked while `listening`."""
 
-    def __init__(self, layers: int, rope: AxialRope) -> None:
-        super().__init__(layers, rope)
+    def __init__(self, memory: Memory, layers: int) -> None:
+        self.memory, self.rope, self.layers = memory, memory.rope, layers
         self.listening = False
         self.events: list[list[Event]] = [[] for _ in range(layers)]
         self._last: list[Event | None] = [None] * layers
+        self._heard = [False] * layers
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
     ) -> Tensor:
-        self.settle(layer)
-        answer = super().attend(layer, q, k, v, where, beside)
+        self._settle(layer)
+        answer = self.memory.attend(layer, q, k, v, where, beside)
         self._last[layer] = Event(q.clone(), k.clone(), v.clone(), where, answer)
+        self._heard[layer] = self.listening and q.shape[2] > 0
         return answer
 
     def commit(self, layer: int) -> None:
-        super().commit(layer)
+        self.memory.commit(layer)
         last = self._last[layer]
         assert last is not None
         nobody = last.q[:, :, :0]
         self.events[layer].append(Event(nobody, last.k, last.v, last.where, None))
         self._last[layer] = None
 
-    def settle(self, layer: int) -> None:
+    def phase(self) -> None:
+        """Writing grows: no frame does what another did."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)  # the rest of what a memory does, it does
+
+    def tape(self) -> "Tape":
+        """What was written down so far."""
+        for layer in range(self.layers):
+            self._settle(layer)
+        return Tape(self.events, self.rope)
+
+    def _settle(self, layer: int) -> None:
         """What was asked and not committed was a question."""
         last = self._last[layer]
-        if self.listening and last is not None and last.q.shape[2]:
+        if last is not None and self._heard[layer]:
             self.events[layer].append(last)
         self._last[layer] = None
 
@@ -69,6 +83,11 @@ class Tape:
     def layers(self) -> int:
         return len(self.events)
 
+    @property
+    def shown(self) -> "Tape":
+        """Only what is remembered, without the questions."""
+        return Tape([[e for e in events if e.answer is None] for events in self.events], self.rope)
+
     def ask(self, memory: Memory) -> Iterator[tuple[int, Event, Tensor]]:
         """Play the recording to a memory: at each question the layer, the question and the answer."""
         for moment in zip(*self.events, strict=True):
@@ -80,18 +99,23 @@ class Tape:
                     yield layer, event, answer
 
 
+def recording(memory: MakeMemory) -> MakeMemory:
+    """Makes such a memory, and a recorder around it."""
+
+    def make(layers: int, rope: AxialRope) -> Any:
+        return Recorder(memory(layers, rope), layers)
+
+    return make
+
+
 @torch.no_grad()
 def record(world: World, clips: Clips, *, start: int, history: int = 16) -> Tape:
-    """Play clips on real frames; questions are heard from frame `start` on. The world keeps its memory."""
-    before = world.make_memory
-    world.use(Recorder)
+    """Play clips on real frames with dense attention; questions are heard from frame `start` on."""
+    world = world.beside(recording(Dense))
     recorder: Any = world.memory
     world.reset(clips.frames[:, :history], clips.keys[:, :history], clips.prompts)
     for i in range(history, clips.frames.shape[1]):
         recorder.listening = i >= start
         world.step(clips.keys[:, i])
         world.see(clips.frames[:, i])
-    for layer in range(recorder.layers):
-        recorder.settle(layer)
-    world.use(before)
-    return Tape(recorder.events, world.denoiser.rope)
+    return recorder.tape()

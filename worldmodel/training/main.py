@@ -5,8 +5,10 @@ a weights folder that `run.py play weights=...` plays.
 """
 
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from ..eyes import save_eyes
 from ..vocabulary import Vocabulary
 from .adversarial import train_adversarial
 from .autoencoder import train_autoencoder
+from .decoder import train_decoder
 from .eyes import train_eyes
 from .flow import train_flow
 from .latents import Library
@@ -35,7 +38,7 @@ ADDED = (
     "refiner.",
     "odometer.",
 )  # parts that add nothing at first, so a network without them may go on with them
-STAGES = ("autoencoder", "odometer", "flow", "adversarial", "eyes")
+STAGES = ("autoencoder", "odometer", "flow", "adversarial", "decoder", "eyes")
 FEW_STEPS = {"1": [1.0], "2": [1.0, 0.8], "3": [1.0, 0.6, 0.3]}  # passes a frame: their noise levels
 
 
@@ -56,6 +59,7 @@ class Plan:
     odometer: dict[str, Any]
     flow: dict[str, Any]
     adversarial: dict[str, Any]
+    decoder: dict[str, Any]
     eyes: dict[str, Any]
 
 
@@ -120,11 +124,18 @@ def _stages(plan: Plan, device: torch.device) -> None:
     if set(plan.stages) == {"eyes"}:
         return
 
-    def export(name: str, network: Denoiser, levels: dict[str, list[float]]) -> None:
+    def export(
+        name: str,
+        network: Denoiser,
+        levels: dict[str, list[float]],
+        known: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """What is known of the network stays known only as long as it is the same."""
         if rank():
             return
         recipe = {k: v for k, v in asdict(plan).items() if k in ("seed", "stages", *STAGES)}
         about = dict(autoencoder=plan.autoencoder["model"], denoiser=model, levels=levels, recipe=recipe)
+        about |= {"suits": known["suits"]} if "suits" in known else {}
         save_weights(folder / name, autoencoder, network, vocabulary, about)
         if plan.held_out:
             fewest = next(iter(levels.values()))
@@ -132,8 +143,10 @@ def _stages(plan: Plan, device: torch.device) -> None:
             found = look(Path(plan.held_out), picture, autoencoder, network, vocabulary, fewest)
             print(f"{picture}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
 
-    if not {"odometer", "flow", "adversarial"} & set(plan.stages):
-        return export("weights", network, start.manifest["levels"] if start else FEW_STEPS)
+    known = start.manifest if start else {}
+    levels = known.get("levels", FEW_STEPS)
+    if not {"odometer", "flow", "adversarial", "decoder"} & set(plan.stages):
+        return export("weights", network, levels, known)
     library = Library.encode(mine, autoencoder, vocabulary, device, workers=plan.workers)
     returns = (library.earlier >= 0).mean()
     print(f"library: {len(library)} frames of {len(mine)} episodes, {returns:.1%} return", flush=True)
@@ -149,8 +162,14 @@ def _stages(plan: Plan, device: torch.device) -> None:
         _finish(folder, "flow", result)
         network.load_state_dict(result.state_dict())
     if "adversarial" in plan.stages:
-        result = train_adversarial(library, autoencoder, vocabulary, network, folder, **plan.adversarial)
-        export("weights", result, FEW_STEPS)
+        network = train_adversarial(library, autoencoder, vocabulary, network, folder, **plan.adversarial)
+        levels, known = FEW_STEPS, {}
+        export("weights", network, levels)
+    if "decoder" in plan.stages:
+        known = {} if {"flow", "odometer"} & set(plan.stages) else known
+        how = (mine, library, autoencoder, vocabulary, network, folder)
+        autoencoder = share(train_decoder(*how, **plan.decoder))
+        export("weights", network, levels, known)
 
 
 def _free_port() -> int:

@@ -1,0 +1,155 @@
+"""`run.py bench attention|rollout|table|ablation`: FAST-AR, its rivals and dense attention in one run.
+
+Results go to one file, row by row. A run that was stopped goes on where it was, as long as weights, machine
+and settings are the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..checkpoint import load_weights
+from ..evaluation.clips import held_out
+from ..evaluation.fidelity import rounding
+from ..evaluation.merging import merging
+from ..evaluation.recall import TRACKED, tracked
+from ..evaluation.results import Results, commit, machine, table
+from ..evaluation.tape import record
+from ..load import load_world, method_of, suited
+from ..world import World
+from .attention import attention
+from .figures import draw
+from .recorded import HISTORY, Recording, play
+from .rollout import rollout
+from .run import run
+from .table import joined
+
+BENCHES = ("attention", "rollout", "table", "ablation", "run")
+
+
+class Bench:
+    """The settings of configs/bench.yaml, a recorded game, and what has been found so far."""
+
+    def __init__(
+        self,
+        weights: Path,
+        data: Path,
+        out: Path,
+        memories: Mapping[str, Any],
+        lengths: Sequence[int],
+        questions: int,
+        how: Mapping[str, Any],
+    ) -> None:
+        self.weights, self.data, self.out = load_weights(weights), data, out
+        self.memories, self.lengths, self.questions, self.how = memories, sorted(lengths), questions, how
+        facts = {"machine": machine(how["device"]), "torch": torch.__version__, "dtype": how["dtype"]}
+        facts |= {"weights": self.weights.hash, "commit": commit(), "memories": dict(memories)}
+        self.results = Results(out, "bench", facts, go_on=True)
+
+    def world(self, memory: str, steps: int, **how: Any) -> World:
+        return load_world(self.weights, memory, dict(self.memories), steps=steps, **{**self.how, **how})
+
+    @cached_property
+    def recording(self) -> Recording:
+        """Of one held-out game, as far as the longest length."""
+        longest = max(self.lengths)
+        print(f"playing {longest:,} frames, which every memory is then given ...", flush=True)
+        some = next(iter(self.memories))
+        clips = held_out(self.data, 1, HISTORY + 800)
+        return play(self.world(some, 1), clips, self.lengths, self.questions)
+
+    def attention(self, memories: Sequence[str]) -> None:
+        """What the reading of each memory costs and finds."""
+        for name in memories:
+            if all(self.results.find("attention", memory=name, frame=n) for n in self.lengths):
+                continue
+            axes = suited(dict(self.memories[name]), self.weights.manifest)
+            cache, attn = axes["cache"], axes.get("attn")
+            known = cache["kind"] in TRACKED and not (cache["kind"] == "tempcache_paper" and attn)
+            accounts = tracked(cache, attn) if known else None
+            plain = method_of(self.weights, self.memories[name]).cache
+            for row in attention(self.recording.tape, self.lengths, plain, accounts):
+                self.results.add("attention", {"memory": name, **row})
+
+    def rollout(self, memories: Sequence[str], steps: int) -> None:
+        """What a frame of each memory costs and how it looks; dense first, whose frames are the measure."""
+        for name in ["dense", *(name for name in memories if name != "dense")]:
+            self._rollout(name, steps, self.world(name, steps))
+        other = rounding(self.how["dtype"])
+        self._rollout(f"dense, {other}", steps, self.world("dense", steps, dtype=other))
+
+    def _rollout(self, name: str, steps: int, world: World) -> None:
+        if all(self.results.find("rollout", memory=name, steps=steps, frame=n) for n in self.lengths):
+            return
+        known = {n: self.out / f"dense-{steps}-{n}.npy" for n in self.lengths}
+        dense = None if name == "dense" else {n: np.load(path) for n, path in known.items()}
+
+        def keep(length: int, frames: np.ndarray) -> None:
+            if name == "dense":
+                np.save(known[length], frames)
+
+        for row in rollout(world, self.recording, self.lengths, dense, keep):
+            if not self.results.find("rollout", memory=name, steps=steps, frame=row["frame"]):
+                self.results.add("rollout", {"memory": name, "steps": steps, **row})
+
+    def run(self, memories: Mapping[str, int], steps: int, every: int) -> None:
+        """Each memory played from its first frame to so many, frame by frame: minutes on a GPU."""
+        clips = held_out(self.data, 1, HISTORY + 800)
+        for name, frames in memories.items():
+            if not self.results.find("run", memory=name, steps=steps, frame=frames):
+                for row in run(self.world(name, steps), clips, frames, every):
+                    self.results.add("run", {"memory": name, "steps": steps, **row})
+
+    def table(self, memories: Sequence[str], steps: int) -> None:
+        """Everything about each memory at the longest length, as the paper lays it out."""
+        self.rollout(memories, steps)
+        self.attention([name for name in memories if not self.memories[name].get("step")])
+        at = max(self.lengths)
+        dreamt, read = {}, {}
+        for name in ("dense", *memories):
+            dreamt[name] = self.results.find("rollout", memory=name, steps=steps, frame=at) or {}
+            read[name] = self.results.find("attention", memory=name, frame=at) or {}
+        told = table(joined(list(dict.fromkeys(("dense", *memories))), dreamt, read))
+        (self.out / "table.md").write_text(told + "\n", encoding="utf-8")
+        print(told)
+
+    def ablation(self, settings: Mapping[str, Any], games: int, frames: int, start: int) -> None:
+        """The paper's ablations of merging."""
+        clips, world = held_out(self.data, games, frames), self.world("dense", 1)
+        tapes = (record(world, clips.game(i), start=start) for i in range(games))
+        for row in merging(tapes, settings):
+            self.results.add("ablation", row)
+
+    def draw(self) -> None:
+        rows = self.results.rows
+        for path in draw(self.out, [*rows("rollout"), *rows("run")], rows("attention")):
+            print(path)
+
+
+def bench(
+    what: str,
+    *,
+    weights: str,
+    data: str,
+    out: str,
+    memories: dict[str, Any],
+    lengths: list[int],
+    questions: int,
+    device: str = "cpu",
+    dtype: str = "float32",
+    graphs: bool = False,
+    fuse: bool = False,
+    **options: Any,
+) -> None:
+    """Measure one of `BENCHES` of a configuration; `options` holds the arguments of each by its name."""
+    if what not in BENCHES:
+        raise ValueError(f"No benchmark {what!r}; there is {', '.join(BENCHES)}.")
+    how = dict(device=device, dtype=dtype, graphs=graphs, fuse=fuse)
+    found = Bench(Path(weights), Path(data), Path(out), memories, lengths, questions, how)
+    measure: Callable[..., None] = getattr(found, what)
+    measure(**options[what])
+    found.draw()
