@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from test_training import config
 from tiny import VOCABULARY
 from torch.testing import assert_close
 
 from worldmodel.autoencoder import Autoencoder, to_frames
-from worldmodel.checkpoint import load_weights
 from worldmodel.denoiser import Denoiser
 from worldmodel.episodes import HEIGHT, WIDTH, Episode, EpisodeWriter
 from worldmodel.training.decoder import Critic, dreams, sharpness, train_decoder
 from worldmodel.training.latents import Library
-from worldmodel.training.main import train
 
 CONFIG = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[2] / "configs/tiny.yaml"))
 FRAMES = 24
@@ -54,7 +51,8 @@ def parts(found):
 def test_a_picture_is_that_of_its_latents_and_trust_falls_with_what_is_dreamt(parts):
     _, books, coder, *_ = parts
     for latents, frames, trust in islice(dreams(*parts, batch=32, games=3, alone=4, uses=2), 4):
-        assert set(trust.tolist()) <= {1.0, *(0.5 ** (age / 4) for age in range(1, 5))}
+        known = 0.5 ** (torch.arange(5) / 4)
+        assert torch.isin(trust, known).all() and (trust == 1).any() and (trust < 1).any()
         real = trust == 1
         with torch.no_grad():
             assert_close(latents[real], coder.encode(to_frames(frames[real])), rtol=0, atol=1e-4)
@@ -67,20 +65,8 @@ def test_only_the_decoder_learns(parts, tmp_path):
     assert all(torch.equal(x, before[name]) for name, x in parts[2].state_dict().items())
 
 
-def test_what_is_known_of_the_network_stays_known(parts, found, tmp_path):
-    """A decoder changes no attention."""
-    root = found[0].folder.parent
-    train(**config(root, tmp_path / "a", stages=["autoencoder", "flow"]))
-    load_weights(tmp_path / "a" / "base").suit("tempcache", {"threshold": [0.7, 0.8]})
-    start = str(tmp_path / "a" / "base")
-    train(**config(root, tmp_path / "b", start_from=start, stages=["decoder"]))
-    old, new = load_weights(tmp_path / "a" / "base"), load_weights(tmp_path / "b" / "weights")
-    assert new.manifest["suits"] == {"tempcache": {"threshold": [0.7, 0.8]}}
-    assert new.manifest["levels"] == old.manifest["levels"] and new.hash != old.hash
-
-
 def test_the_critic_sees_two_sizes_and_is_bounded():
-    """Spectral normalisation: however loud its weights, what a picture changes is what the verdicts change."""
+    """Spectral normalisation: however loud its weights, its verdicts are the same."""
     torch.manual_seed(0)
     critic, frames = Critic(8), torch.randn(2, 3, 32, 48)
     verdicts, seen = critic(frames)

@@ -1,6 +1,7 @@
 """What is drawn to train on, what a frame may see of it, and a whole training from episodes to play."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -556,6 +557,16 @@ def test_training_goes_on_from_weights(trained, data, tmp_path):
     for name, x in old.autoencoder.state_dict().items():
         assert torch.equal(new.autoencoder.state_dict()[name], x)
     assert old.hash != new.hash
+
+
+def test_another_decoder_leaves_what_is_known_of_the_network(trained, data, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(trained / "weights", old)
+    load_weights(old).suit("tempcache", {"threshold": [0.7, 0.8]})
+    train(**config(data, tmp_path, start_from=str(old), stages=["decoder"]))
+    before, after = load_weights(old), load_weights(tmp_path / "weights")
+    assert after.manifest["suits"] == {"tempcache": {"threshold": [0.7, 0.8]}}
+    assert after.manifest["levels"] == before.manifest["levels"] and after.hash != before.hash
 
 
 def test_a_network_may_go_on_with_parts_that_add_nothing_at_first(data, tmp_path):

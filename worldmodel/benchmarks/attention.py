@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fastar import Memory
 
@@ -13,8 +15,9 @@ from ..evaluation.recall import Probabilities, recall
 from ..evaluation.results import Row
 from ..evaluation.tape import Event, Tape
 from ..world import MakeMemory
+from .recorded import idle
 
-COMMITS = 16  # whose time is taken, the last before a question
+COMMITS = 16  # whose time is taken, the last before a question; of them every pattern plans at two
 
 
 def attention(
@@ -22,7 +25,8 @@ def attention(
 ) -> Iterator[Row]:
     """A row for each length of the past at which something is asked; `plain` is timed, `tracked` accounts.
 
-    ms, ms of commit  of all layers for a frame: of its question, and of remembering it; medians
+    ms                of all layers, for the question of a frame: the median
+    ms of commit      of all layers, for remembering a frame and for what a pattern plans: the mean of 16
     GFLOP/s           what the products of the kept keys come to in that time
     cache MB          of all layers
     density           keys that a query reads, of those that dense attention reads
@@ -49,7 +53,8 @@ def timed(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, Row]:
     rows: dict[int, Row] = {}
     for moment in zip(*tape.events, strict=True):
         question = moment[0].answer is not None
-        took = sum(lap(memory, layer, event) for layer, event in enumerate(moment))
+        with nullcontext() if planning(lengths, len(kept)) else idle(memory):
+            took = sum(lap(memory, layer, event) for layer, event in enumerate(moment))
         if not question:
             kept.append(took)
             continue
@@ -57,7 +62,7 @@ def timed(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, Row]:
         asked.setdefault(length, []).append(took)
         rows[length] = {
             "ms": 1e3 * float(np.median(asked[length])),
-            "ms of commit": 1e3 * float(np.median(kept[-COMMITS:])),
+            "ms of commit": 1e3 * float(np.mean(kept[-COMMITS:])),
             "cache MB": memory.stats().bytes / 1e6,
         }
     return rows
@@ -79,7 +84,7 @@ def accounted(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, R
     dense, known = Probabilities(tape.layers, tape.rope), memory
     scores: dict[int, dict[str, list[float]]] = {}
     layers: dict[int, list[Explained]] = {}
-    for (layer, _, weights), (*_, output) in zip(tape.ask(dense), tape.ask(memory), strict=True):
+    for (layer, _, weights), (*_, output) in zip(tape.ask(dense), asked(tape, lengths, memory), strict=True):
         length = nearest(lengths, dense.commits[layer])
         values = dense.values[layer]
         assert values is not None
@@ -96,6 +101,25 @@ def accounted(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, R
         rows[length] = {name: float(np.mean(x)) for name, x in score.items()}
         rows[length] |= {"explained": float(np.mean(shares)), "least": min(shares)}
     return rows
+
+
+def asked(tape: Tape, lengths: Sequence[int], memory: Memory) -> Iterator[tuple[int, Event, Tensor]]:
+    """`tape.ask`, with a pattern that plans only where somebody is about to ask."""
+    frames = 0
+    for moment in zip(*tape.events, strict=True):
+        for layer, event in enumerate(moment):
+            with nullcontext() if planning(lengths, frames) else idle(memory):
+                answer = memory.attend(layer, *event[:4])
+                if event.answer is None:
+                    memory.commit(layer)
+            if event.answer is not None:
+                yield layer, event, answer
+        frames += moment[0].answer is None
+
+
+def planning(lengths: Sequence[int], frames: int) -> bool:
+    """Whether one of the lengths is near after so many frames, or was just reached."""
+    return any(length - COMMITS <= frames < length + COMMITS for length in lengths)
 
 
 def nearest(lengths: Sequence[int], frames: int) -> int:

@@ -5,7 +5,8 @@ Filling a memory with keys and values costs a hundredth of dreaming them, so met
 does not grow: real frames while there are any, dreams after that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from fastar import Memory, WindowSink
+from fastar.prompt_buckets import PromptBuckets
 
 from ..evaluation.clips import Clips
 from ..evaluation.tape import Tape, recording
@@ -35,7 +37,11 @@ class Recording:
 
 
 class Filling:
-    """A memory that is given the past of a recording piece by piece."""
+    """A memory that is given the past of a recording piece by piece.
+
+    Its pattern plans nothing meanwhile, only from the next commit on: sorting the keys of every eighth frame
+    of thousands that nobody reads would take most of the time.
+    """
 
     def __init__(self, memory: Memory, recording: Recording, dtype: torch.dtype) -> None:
         self.memory, self.dtype, self.frames = memory, dtype, 0
@@ -43,12 +49,27 @@ class Filling:
 
     def fill(self, frames: int) -> None:
         """Up to so many frames; those that it has already, dreamt ones too, stay."""
-        for moment in self.past[self.frames : frames]:
-            for layer, event in enumerate(moment):
-                q, k, v = (x.to(self.dtype) for x in event[:3])
-                self.memory.attend(layer, q, k, v, event.where)
-                self.memory.commit(layer)
+        with idle(self.memory):
+            for moment in self.past[self.frames : frames]:
+                for layer, event in enumerate(moment):
+                    q, k, v = (x.to(self.dtype) for x in event[:3])
+                    self.memory.attend(layer, q, k, v, event.where)
+                    self.memory.commit(layer)
         self.frames = max(self.frames, frames)
+
+
+@contextmanager
+def idle(memory: Any) -> Iterator[None]:
+    """The memory without its pattern. One that names every key as it comes must stay."""
+    pattern = getattr(memory, "pattern", None)
+    if pattern is None or isinstance(pattern, PromptBuckets):
+        yield
+        return
+    memory.pattern = None
+    try:
+        yield
+    finally:
+        memory.pattern = pattern
 
 
 @torch.no_grad()
