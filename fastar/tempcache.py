@@ -16,11 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .kernels import usable
+from .kernels.match import nearest
 from .memory import Past, Pattern, Stats, rows
 from .packed import Packed, pack
 from .rope import AxialRope
 from .search import SEARCHES, Search, across_heads
 from .window import WindowSink
+
+MANY = 2**20  # products of a frame and a far memory; from here on a kernel that keeps none of them is faster
 
 
 class TempCache(WindowSink):
@@ -218,6 +222,9 @@ class TempCache(WindowSink):
 
     def _most_alike(self, look: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and index of the `valid` entry [r, far] that each look is nearest to, [r, n] each."""
+        if self.search is None and look.shape[1] * self.far > MANY and usable(look):
+            similarity, entry = nearest(look, self.look, valid)
+            return similarity, entry
         if self.search is None:
             return (look @ self.look.mT).masked_fill_(~valid[:, None], -1.0).max(-1)
         _, entry = self.search.nearest(self.search.encode(look), self.code, valid)
@@ -239,11 +246,11 @@ class TempCache(WindowSink):
 
     def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
         """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
-        rivals = owner[:, :, None] == owner[:, None, :]
-        better = claims[:, None, :] > claims[:, :, None]
-        order = torch.arange(self.tokens, device=owner.device)
-        before = (claims[:, None, :] == claims[:, :, None]) & (order[None, None, :] < order[None, :, None])
-        return (rivals & (better | before)).any(-1)
+        best = claims.new_full((len(owner), self.far), -torch.inf).scatter_reduce(1, owner, claims, "amax")
+        order = torch.arange(self.tokens, device=owner.device).expand_as(owner)
+        leads = torch.where(claims == best.gather(1, owner), order, self.tokens)
+        first = order.new_full(best.shape, self.tokens).scatter_reduce(1, owner, leads, "amin")
+        return first.gather(1, owner) != order
 
     def _least_worth(self, owner: Tensor, joins: Tensor) -> Tensor:
         """Entries [r, n] to give up first, empty slots before all; never one that a token joins now."""

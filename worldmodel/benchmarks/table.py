@@ -26,14 +26,14 @@ PAPER: Mapping[str, tuple[str, float | None, float | None, str]] = {
 
 def joined(memories: Sequence[str], dreamt: Mapping[str, Row], read: Mapping[str, Row]) -> list[Row]:
     """A row for each memory of what was found of its dreams and of its reading; speed-ups are over dense."""
-    slowest = dreamt["dense"]["fps"]
+    slowest = dreamt["dense"]["cost"]
     rows = []
     for name in memories:
         dream, reading = dreamt[name], read.get(name, {})
         row: Row = {"memory": name, "frame": dream["frame"], "steps": dream["steps"]}
         row |= {what: reading.get(what) for what in ("density", "recall", "explained", "least")}
         row |= {what: dream.get(what) for what in ("psnr", "ssim", "fps")}
-        row |= {"speed-up": dream["fps"] / slowest, "cache MB": dream["cache MB"]}
+        row |= {"speed-up": slowest / dream["cost"], "cache MB": dream["cache MB"]}
         paper = PAPER.get(name, ("", None, None, ""))
         told = ("paper's name", "paper: density %", "paper: recall %", "paper: speed-up")
         rows.append(row | dict(zip(told, paper, strict=True)))

@@ -80,11 +80,11 @@ def train_decoder(
     uses: int = 100,
     minutes: float | None = None,
     steps: int | None = None,
-    lr: float = 2e-4,
+    lr: float = 1e-4,
     critic_lr: float = 4e-4,
     width: int = 64,
-    adversarial: float = 0.05,
-    matching: float = 0.5,
+    adversarial: float = 0.2,
+    matching: float = 2.0,
     log_every: int = 100,
 ) -> Autoencoder:
     """The autoencoder with another decoder: the average of what it was on the way.
