@@ -26,7 +26,7 @@ run.py replay DIR [key=value ...]                             dream a recording 
 run.py serve [--host HOST] [--port N] [key=value ...]         play in a browser
 run.py generate [flags] [key=value ...]                       a video of a prompt, by a published backbone
 run.py doctor [flags] [key=value ...]                         what is here, and can it play?
-run.py bench [key=value ...]                                  what recording costs, how long a key waits
+run.py bench WHAT [--quick] [key=value ...]                   methods side by side; `player`: what play costs
 run.py import FOLDER [key=value ...]                          a video and its keys become a recording
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version

@@ -16,7 +16,7 @@ from worldmodel.benchmarks import recorded, table
 from worldmodel.benchmarks.attention import attention
 from worldmodel.benchmarks.figures import by_memory, last
 from worldmodel.benchmarks.main import BENCHES, bench
-from worldmodel.benchmarks.rollout import PARTS, Split, rollout
+from worldmodel.benchmarks.rollout import PARTS, Split, enough, rollout
 from worldmodel.benchmarks.run import run
 from worldmodel.checkpoint import save_weights
 from worldmodel.evaluation import clips
@@ -90,6 +90,12 @@ def test_frames_are_held_against_denses(recording):
     )
     other = list(rollout(tiny.world("window_sink"), recording, LENGTHS, kept))
     assert other[1]["psnr"] < 100 and other[1]["kept"] < again[1]["kept"] == again[1]["seen"]
+
+
+def test_blocks_are_whole_and_patience_ends_between_them():
+    frame = [0.1, 0.1]
+    assert [n for n in range(40) if enough([frame] * n)][:1] == [2 + 8 * 3]
+    assert [n for n in range(40) if enough([[0.1, 9.0]] * n)][:2] == [2 + 8, 2 + 16]
 
 
 def test_the_parts_of_a_frame_are_apart(recording):
