@@ -8,7 +8,7 @@
                                    rewind or a branch, from which frame to which
     meta.json                      world, seed, memory, weights, machine; at the end frames and FPS
 
-Everything is appended and handed to the system as it comes, the video as a fragment per second, so a
+Everything is appended, and handed to the system twice a second, the video as a fragment per second, so a
 process that is killed leaves recordings that play. One recording is one unbroken dream: a reset or
 another world closes it and opens the next. A rewind does not: frames are numbered from 0 as they were
 dreamt, what was undone stays, and an event says that frame n was dreamt after frame `to` and not n - 1.
@@ -38,7 +38,8 @@ from .errors import DiskError
 from .frame import Frame
 from .meter import percentiles
 
-ENLARGED = 3  # half the work of 4, and the dream wants every core
+ENLARGED = 2  # an encoder works per pixel, and the dream wants every core: 3 costs it half as much again
+HANDED = 8  # frames from one time that the episode is handed to the system to the next: half a second
 BACKLOG = 128  # frames; then the dreamer waits, because an episode with a hole cannot be replayed
 
 
@@ -139,7 +140,8 @@ class Recording:
             self._events.flush()
         self._link = chain.link(self._link, frame.picture)
         self._writer.add(frame.picture, frame.keys, hash=self._link)
-        self._writer.flush()
+        if self._frames % HANDED == 0:
+            self._writer.flush()
         self._video.add(frame.picture)
         self._frames += 1
         if frame.took is not None:

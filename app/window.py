@@ -23,12 +23,13 @@ from .gif import LastSeconds, enlarged, write_beside
 from .keys import Keys, shipped
 from .meter import Meter, ProcessMemory
 from .players import Player, Players
-from .record import ENLARGED, Recorder, disk_error
+from .record import Recorder, disk_error
 from .screen import Screen, View
 
 HELP_SECONDS = 5.0
 TOAST_SECONDS = 5.0
 PACE_FRAMES = 100  # shown as bars
+SCREENSHOT = 4  # screen pixels per dreamt pixel
 IDLE_SECONDS = 0.25  # without news the window is still redrawn this often
 
 
@@ -215,7 +216,7 @@ class Window:
         path = self._picture_path(frame, "png")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            enlarged(frame.picture, ENLARGED).save(path)
+            enlarged(frame.picture, SCREENSHOT).save(path)
             self.tell(f"Saved {path}")
         except OSError as error:
             self.tell(str(disk_error(error, path.parent)))
