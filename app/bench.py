@@ -11,7 +11,7 @@ from . import config
 from .errors import PackageError, UsageError, for_the_user
 from .stopping import on_stop
 
-WHAT = ("attention", "rollout", "table", "ablation", "run", "player")
+WHAT = ("attention", "rollout", "table", "ablation", "run", "paper", "player")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -18,6 +18,7 @@ from . import jit, multiprocessors, on, precision, require_triton, splits, tl
 from .flash import _finish, _fold, _merge_parts
 
 MOST = 256  # buckets that the kernel can rank at once
+QUERIES = 256  # from here on gathering what they read costs less than reading it where it lies
 
 
 class Buckets(NamedTuple):
@@ -107,7 +108,8 @@ def fits(q: Tensor, buckets: Buckets) -> bool:
     """Whether `choose` and `read` can be asked this."""
     narrow = q.shape[-1] in (64, 128) and q.dtype in (torch.float16, torch.bfloat16, torch.float32)
     block = buckets.block
-    return narrow and block >= 16 and not block & (block - 1) and buckets.weight.shape[2] <= MOST
+    few = q.shape[2] <= QUERIES and buckets.weight.shape[2] <= MOST
+    return narrow and few and block >= 16 and not block & (block - 1)
 
 
 def choose(q: Tensor, buckets: Buckets, wanted: int, mass: float = 1.0) -> Choice:

@@ -180,6 +180,9 @@ def config(tmp_path_factory):
     }
     merged = OmegaConf.to_container(OmegaConf.merge(shipped, {**changed, "run": None}))
     merged["run"] = {"memories": {"dense": 20}, "steps": 1, "every": 10}
+    wan = dict(width=48, heads=2, layers=2, ffn=32, text_width=16)
+    case = dict(wan=wan, pipeline="self-forcing", rows=4, columns=6, frames=96)
+    merged["paper"] |= {"cases": {"small": case}, "lengths": [1, 4], "chunks": 4}
     del merged["quick"]
     return merged
 

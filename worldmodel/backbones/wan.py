@@ -187,7 +187,7 @@ class Wan(nn.Module):
         if patch[0] != 1:
             raise ValueError(f"A frame must keep its tokens to itself, so patch begins with 1; got {patch}.")
         self.heads, self.patch, self.given, self.text_length = heads, patch, given, text_length
-        d = width // heads
+        self.head_width = d = width // heads
         third = 2 * (d // 6)
         self.rope = AxialRope((d - 2 * third, third, third), (ROPE,) * 3)
         self.patch_embedding = nn.Conv3d(taken, width, self.patch, self.patch)

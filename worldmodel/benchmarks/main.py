@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastar import method
+
 from ..checkpoint import load_weights
 from ..evaluation.clips import held_out
 from ..evaluation.fidelity import rounding
@@ -21,6 +23,7 @@ from ..evaluation.results import Results, commit, machine, table
 from ..evaluation.tape import record
 from ..load import load_world, method_of, suited
 from ..world import World
+from . import paper
 from .attention import attention
 from .figures import draw
 from .recorded import HISTORY, Recording, play
@@ -28,7 +31,7 @@ from .rollout import rollout
 from .run import run
 from .table import joined
 
-BENCHES = ("attention", "rollout", "table", "ablation", "run")
+BENCHES = ("attention", "rollout", "table", "ablation", "run", "paper")
 
 
 class Bench:
@@ -123,6 +126,36 @@ class Bench:
         tapes = (record(world, clips.game(i), start=start) for i in range(games))
         for row in merging(tapes, settings):
             self.results.add("ablation", row)
+
+    def paper(
+        self,
+        cases: Mapping[str, Mapping[str, Any]],
+        memories: Mapping[str, Any],
+        lengths: Sequence[int],
+        every: int,
+        chunks: int | None,
+    ) -> None:
+        """Each case under each memory; `chunks` that are run, or all. After them a chunk costs the same."""
+        device, dtype = torch.device(self.how["device"]), getattr(torch, self.how["dtype"])
+        for name, options in cases.items():
+            case = paper.Case(**options)
+            length = min(chunks or case.chunks, case.chunks)
+            if not self.results.find("paper", case=name, memory="dense", chunk=max(lengths)):
+                forcing = case.open(paper.Nothing, device, dtype)
+                for row in paper.replayed(case, forcing, lengths):
+                    self.results.add("paper", {"case": name, "memory": "dense", "how": "replayed", **row})
+                del forcing
+            for memory, axes in memories.items():
+                if not self.results.find("paper", case=name, memory=memory, chunk=length):
+                    chosen = method(**paper.in_chunks(axes, case.tokens))
+                    forcing = case.open(chosen.cache, device, dtype, chosen.cross)
+                    for row in paper.run(forcing, length, every):
+                        self.results.add("paper", {"case": name, "memory": memory, "how": "run", **row})
+                    del forcing
+            rows = [row for row in self.results.rows("paper") if row["case"] == name]
+            for row in paper.summary(rows, case.chunks):
+                if not self.results.find("paper, whole videos", case=name, memory=row["memory"]):
+                    self.results.add("paper, whole videos", {"case": name, **row})
 
     def draw(self) -> None:
         rows = self.results.rows
