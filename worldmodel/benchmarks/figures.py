@@ -1,4 +1,4 @@
-"""The paper's three figures: recall against density, FPS and memory against the frame.
+"""The paper's figures, recall against density, FPS and memory against the frame; and likeness against cost.
 
 What was sampled is a point, and between points there is nothing: no line pretends to know.
 """
@@ -9,18 +9,21 @@ from pathlib import Path
 from ..evaluation.results import Row
 
 MARKS = "osD^v<>PX*ph"
+LINEAR, LOG = ("linear", "linear"), ("log", "log")
 
 
 def draw(out: Path, rollout: Sequence[Row], attention: Sequence[Row]) -> list[Path]:
     """Write what there are rows for as PNG; returns the files."""
-    written = []
-    for name, heading, rows, axes, log in (
-        ("recall", "Attention on what is read in full", last(attention), ("density", "recall"), False),
-        ("fps", "Frames per second", rollout, ("frame", "fps"), True),
-        ("memory", "Cache in MB", rollout, ("frame", "cache MB"), True),
+    written, lengths = [], {row["frame"] for row in rollout}
+    for name, heading, rows, axes, scales in (
+        ("recall", "Attention on what is read in full", last(attention), ("density", "recall"), LINEAR),
+        ("likeness", "Likeness to dense attention, dB", last(rollout), ("cost", "psnr"), ("log", "linear")),
+        ("fps", "Frames per second", rollout, ("frame", "fps"), LOG),
+        ("memory", "Cache in MB", rollout, ("frame", "cache MB"), LOG),
     ):
-        if points := by_memory(rows, *axes):
-            written.append(scatter(out / f"{name}.png", heading, points, axes, log))
+        points = by_memory(rows, *axes)
+        if points and (axes[0] != "frame" or len(lengths) > 1):
+            written.append(scatter(out / f"{name}.png", heading, points, axes, scales))
     return written
 
 
@@ -43,7 +46,7 @@ def scatter(
     heading: str,
     points: Mapping[str, list[tuple[float, float]]],
     axes: tuple[str, str],
-    log: bool,
+    scales: tuple[str, str],
 ) -> Path:
     import matplotlib
 
@@ -57,9 +60,7 @@ def scatter(
         plot.plot(
             x, y, MARKS[i % len(MARKS)], label=name, markersize=9 if first else 6, alpha=1 if first else 0.7
         )
-    plot.set(title=heading, xlabel=axes[0], ylabel=axes[1])
-    if log:
-        plot.set(xscale="log", yscale="log")
+    plot.set(title=heading, xlabel=axes[0], ylabel=axes[1], xscale=scales[0], yscale=scales[1])
     plot.grid(alpha=0.3)
     plot.legend(fontsize=8, ncols=2)
     figure.savefig(path, dpi=110)
