@@ -13,7 +13,8 @@ from torch.testing import assert_close
 from worldmodel.autoencoder import Autoencoder, to_frames
 from worldmodel.denoiser import Denoiser
 from worldmodel.episodes import HEIGHT, WIDTH, Episode, EpisodeWriter
-from worldmodel.training.decoder import Critic, dreams, sharpness, train_decoder
+from worldmodel.training.autoencoder import sharpness
+from worldmodel.training.decoder import Critic, dreams, train_decoder
 from worldmodel.training.latents import Library
 
 CONFIG = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[2] / "configs/tiny.yaml"))

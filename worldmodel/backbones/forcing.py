@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fastar import AxialRope, Beside, Cross, Memory
 
-from .wan import WHOLE_PROMPT, Wan
+from ..denoiser import WHOLE_PROMPT
+from .wan import Wan
 
 NOISE = 1000.0
 MakeMemory = Callable[[int, AxialRope], Memory]

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fastar import Cross, Memory
 
+from ..denoiser import WHOLE_PROMPT
 from .forcing import MakeMemory, Recall, SelfForcing
-from .wan import WHOLE_PROMPT, Block, Told, Wan, heard
+from .wan import Block, Told, Wan, heard
 
 STILL = 20  # channels that say what picture a frame begins with: 4 of a mask, 16 of its latent
 

@@ -18,16 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fastar import AxialRope, Cross, WholePrompt
+from fastar import AxialRope, Cross
 from fastar.attention import attend
 from fastar.rope import positions
 
-from ..denoiser import adapted
+from ..denoiser import WHOLE_PROMPT, adapted
 
 ROPE = 10_000.0  # base of all three axes
 TIME_WIDTH = 256
 IMAGE_WIDTH = 1280  # of CLIP's features
-WHOLE_PROMPT = WholePrompt()
 
 
 class Read(Protocol):

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastar import AxialRope, Beside, Cross, Past, Stats
+from fastar import Cross, Dense
 from fastar.attention import attend
 from fastar.kernels import flashinfer
-from fastar.memory import Remembering
 
 from ..backbones.forcing import Forcing, MakeMemory, RollingForcing, SelfForcing
-from ..backbones.wan import WHOLE_PROMPT, Wan
+from ..backbones.wan import Wan
+from ..denoiser import WHOLE_PROMPT
 from ..evaluation.results import Row
 
 PIPELINES: Mapping[str, Callable[..., Forcing]] = {
@@ -79,36 +79,18 @@ def in_chunks(axes: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     return {**axes, "cache": cache}
 
 
-class Nothing(Remembering):
-    """Attention of a chunk to itself."""
-
-    def __init__(self, layers: int, rope: AxialRope) -> None:
-        self.layers, self.rope, self.pattern = layers, rope, None
-        self.reset()
-
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, where: Tensor, beside: Beside | None = None
-    ) -> Tensor:
-        own, more = q[:, :, : k.shape[2]], q[:, :, k.shape[2] :]
-        past, q = Past(self.rope(k, where), v, None, slice(0)), self.rope(own, where)
-        if beside is not None:
-            past, more = self._join(past, more, beside)
-            q = torch.cat([q, more], 2)
-        return self._read(layer, q, past)
+class Nothing(Dense):
+    """Attention of a chunk to itself: what is committed is gone."""
 
     def commit(self, layer: int) -> None:
         pass
-
-    def span(self, layer: int, ahead: int = 0) -> int:
-        return 1
-
-    def stats(self) -> Stats:
-        return Stats(0, 0, 0)
 
 
 def run(forcing: Forcing, chunks: int, every: int = 10) -> Iterator[Row]:
     """Chunk by chunk; a row every so many: seconds of the median chunk, tokens kept, the most memory held."""
     cuda = forcing.device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
     took: list[float] = []
     for chunk in range(1, chunks + 1):
         start = time.perf_counter()

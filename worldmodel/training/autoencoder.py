@@ -75,7 +75,7 @@ def train_autoencoder(
         latent, y = latent.float(), y.float()
         picture = y.detach().requires_grad_()
         pixels = (picture - x).abs().mean()
-        pixels = pixels + 0.5 * _apart(_edges(picture), _edges(x))
+        pixels = pixels + 0.5 * _apart(edges(picture), edges(x))
         pixels = pixels + texture * _apart(_texture(picture), _texture(x))
         (pull,) = torch.autograd.grad(pixels, picture)
         if progress >= critic_from:
@@ -92,7 +92,7 @@ def train_autoencoder(
             figures = {"critic": critic_loss, "gap": gap}
         if run.step % log_every == 0:
             psnr = -10 * ((y.clamp(-1, 1) - x) / 2).square().mean().log10()
-            run.log(pixels=pixels, psnr=psnr, sharp=_sharpness(y) / _sharpness(x), **figures)
+            run.log(pixels=pixels, psnr=psnr, sharp=sharpness(y) / sharpness(x), **figures)
     if start is None:
         _normalise(average.module, pictures, mixed)
     run.save(net=net, critic=critic, average=average, learn=learn, learn_critic=learn_critic)
@@ -117,13 +117,13 @@ def _pictures(found: list[Episode], frames: int, workers: int) -> Tensor:
     return torch.cat([reel["frames"] for reel in read(Reels(found, stride=stride), workers)])
 
 
-def _edges(x: Tensor) -> tuple[Tensor, Tensor]:
+def edges(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
 
 
 def _texture(x: Tensor) -> list[Tensor]:
     """How much the picture changes in each neighbourhood of 8 x 8 pixels, at full and at half size."""
-    return [F.avg_pool2d(edge.abs(), 8, 4) for y in (x, F.avg_pool2d(x, 2)) for edge in _edges(y)]
+    return [F.avg_pool2d(edge.abs(), 8, 4) for y in (x, F.avg_pool2d(x, 2)) for edge in edges(y)]
 
 
 def _apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
@@ -131,10 +131,10 @@ def _apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
     return torch.stack([(a - b).abs().mean() for a, b in zip(ours, theirs, strict=True)]).sum()
 
 
-def _sharpness(x: Tensor) -> Tensor:
-    """Mean |dx| + |dy| of luma."""
+def sharpness(x: Tensor) -> Tensor:
+    """Mean |dx| + |dy| of luma of frames [n, 3, h, w]."""
     luma = (x.clamp(-1, 1) * x.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1)
-    return sum((edge.abs().mean() for edge in _edges(luma)), start=x.new_zeros(()))
+    return sum((edge.abs().mean() for edge in edges(luma)), start=x.new_zeros(()))
 
 
 @torch.no_grad()

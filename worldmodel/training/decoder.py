@@ -24,6 +24,7 @@ from ..autoencoder import Autoencoder, conv, to_frames
 from ..denoiser import Denoiser
 from ..episodes import Episode
 from ..vocabulary import Vocabulary
+from .autoencoder import edges, sharpness
 from .latents import Batch, Library
 from .loop import Average, Run, adamw, share, update
 from .rollout import play_on
@@ -122,7 +123,7 @@ def train_decoder(
             wanted = [x.detach().chunk(2)[0] for x in seen]
         critic.requires_grad_(True)
         fooling = -verdicts.float().mean()
-        pixels = _apart(drawn, real, trust) + 0.5 * _apart_all(_edges(drawn), _edges(real), trust)
+        pixels = _apart(drawn, real, trust) + 0.5 * _apart_all(edges(drawn), edges(real), trust)
         looks_like = _apart_all(looks, wanted, trust) / len(looks)
         update(learn, pixels + matching * looks_like + adversarial * fooling, lr)
         average.update(net)
@@ -180,13 +181,3 @@ def _apart(ours: Tensor, theirs: Tensor, trust: Tensor) -> Tensor:
 def _apart_all(ours: Sequence[Tensor], theirs: Sequence[Tensor], trust: Tensor) -> Tensor:
     pairs = zip(ours, theirs, strict=True)
     return torch.stack([_apart(a.float(), b.float(), trust) for a, b in pairs]).sum()
-
-
-def _edges(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
-
-
-def sharpness(x: Tensor) -> Tensor:
-    """Mean |dx| + |dy| of luma of frames [n, 3, h, w]."""
-    luma = (x.clamp(-1, 1) * x.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1)
-    return sum((edge.abs().mean() for edge in _edges(luma)), start=x.new_zeros(()))
