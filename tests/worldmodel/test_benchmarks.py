@@ -17,10 +17,10 @@ from worldmodel.benchmarks.attention import attention
 from worldmodel.benchmarks.figures import by_memory, last
 from worldmodel.benchmarks.main import BENCHES, bench
 from worldmodel.benchmarks.rollout import PARTS, Split, enough, rollout
-from worldmodel.benchmarks.run import run
 from worldmodel.checkpoint import save_weights
 from worldmodel.evaluation import clips
 from worldmodel.evaluation.clips import Clips
+from worldmodel.evaluation.pace import pace
 from worldmodel.evaluation.recall import TRACKED
 from worldmodel.evaluation.results import Results
 
@@ -116,7 +116,7 @@ def test_the_parts_of_a_frame_are_apart(recording):
 
 
 def test_a_run_is_told_every_so_often(game):
-    rows = list(run(tiny.world("tempcache"), game, 25, every=10))
+    rows = list(pace(tiny.world("tempcache"), game, frames=25, every=10))
     assert [row["frame"] for row in rows] == [10, 20, 25]
     assert rows[-1]["seen"] == (16 + 25 - 1) * tiny.TOKENS
 

@@ -18,6 +18,7 @@ from ..checkpoint import load_weights
 from ..evaluation.clips import held_out
 from ..evaluation.fidelity import rounding
 from ..evaluation.merging import merging
+from ..evaluation.pace import pace
 from ..evaluation.recall import TRACKED, tracked
 from ..evaluation.results import Results, commit, machine, table
 from ..evaluation.tape import record
@@ -28,7 +29,6 @@ from .attention import attention
 from .figures import draw
 from .recorded import HISTORY, Recording, play
 from .rollout import rollout
-from .run import run
 from .table import joined
 
 BENCHES = ("attention", "rollout", "table", "ablation", "run", "paper")
@@ -104,7 +104,7 @@ class Bench:
         clips = held_out(self.data, 1, HISTORY + 800)
         for name, frames in memories.items():
             if not self.results.find("run", memory=name, steps=steps, frame=frames):
-                for row in run(self.world(name, steps), clips, frames, every):
+                for row in pace(self.world(name, steps), clips, frames=frames, every=every):
                     self.results.add("run", {"memory": name, "steps": steps, **row})
 
     def table(self, memories: Sequence[str], steps: int) -> None:

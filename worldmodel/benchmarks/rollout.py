@@ -19,7 +19,7 @@ import torch
 
 from fastar import WindowSink
 
-from ..evaluation.quality import psnr, ssim
+from ..evaluation.fidelity import fidelity
 from ..evaluation.results import Row
 from ..world import World
 from .recorded import Filling, Recording
@@ -61,10 +61,8 @@ def rollout(
         row |= {f"ms of {part}": ms for part, ms in split(world, recording, SPLIT).items()}
         row |= {"kept": stats.kept, "seen": stats.seen, "cache MB": stats.bytes / 1e6}
         if dense is not None:
-            row["psnr"] = float(psnr(pictures, dense[length]).mean())
-            row["ssim"] = float(
-                np.mean([ssim(a, b).mean() for a, b in zip(pictures, dense[length], strict=True)])
-            )
+            found = fidelity(pictures, list(dense[length]))
+            row |= {name: found[name] for name in ("psnr", "ssim")}
         for each, filling in worlds:
             filling.frames = each.frame_index - 1
         yield row

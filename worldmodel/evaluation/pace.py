@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 
 from ..world import World
 from .clips import Clips
@@ -14,18 +15,22 @@ from .clips import Clips
 def pace(
     world: World, clips: Clips, *, frames: int, history: int = 16, every: int = 100
 ) -> Iterator[dict[str, Any]]:
-    """Play one game for so many frames, its keys repeated; a row every `every` frames.
+    """Play one game for so many frames, its keys repeated; a row every `every` frames, and for the last.
 
-    ms is the median time of the frames since the last row, from keys to picture.
+    ms is the median time of the frames since the last row, from keys to picture. On a GPU the most memory it
+    has held until then is told, too.
     """
+    cuda = world.device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
     begin(world, clips, history)
     process = psutil.Process()
     took = []
     for i in range(1, frames + 1):
         took.append(lap(world, clips))
-        if i % every == 0:
+        if i % every == 0 or i == frames:
             stats = world.stats()
-            yield {
+            row = {
                 "frame": i,
                 "ms": 1e3 * float(np.median(took)),
                 "fps": 1 / float(np.median(took)),
@@ -34,6 +39,7 @@ def pace(
                 "cache MB": stats.bytes / 1e6,
                 "rss MB": process.memory_info().rss / 1e6,
             }
+            yield row | ({"peak MB": torch.cuda.max_memory_allocated() / 1e6} if cuda else {})
             took = []
 
 
