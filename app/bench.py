@@ -39,13 +39,12 @@ def settings(argv: Sequence[str]) -> tuple[str, DictConfig]:
     """What to measure, and configs/bench.yaml under the words. Raises UsageError for what cannot be."""
     parser = config.Parser("bench", f"Measure one of {', '.join(WHAT)}.")
     parser.add_argument("--quick", action="store_true", help="at the lengths of `quick` alone")
-    flags = parser.parse_intermixed_args(argv)
-    plain = [word for word in flags.settings if "=" not in word]
+    flags, plain, changes = parser.sort(argv)
     if len(plain) != 1 or plain[0] not in WHAT:
         raise UsageError(
             f"Say what to measure, one of {', '.join(WHAT)}; got {' '.join(plain) or 'nothing'}."
         )
-    cfg = config.load(flags.config, [word for word in flags.settings if "=" in word])
+    cfg = config.load(flags.config, changes)
     if flags.quick:
         cfg.lengths = cfg.quick
     return plain[0], cfg

@@ -78,8 +78,8 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """The settings of play and compare in one, and the memories named."""
     parser = config.Parser("compare", "Several memories dream the same game.")
     parser.usage = "run.py compare A B [C ...] [key=value ...]     memories by name, as in configs/play.yaml"
-    path, names, changes = parser.sort(argv)
-    cfg = config.above_play(path, changes)
+    flags, names, changes = parser.sort(argv)
+    cfg = config.above_play(flags.config, changes)
     known = [str(name) for name in cfg.memories]
     for name in names:
         if name not in known:

@@ -154,11 +154,11 @@ class Parser(argparse.ArgumentParser):
             "--config", type=Path, default=ROOT / yaml, metavar="FILE", help="take another file"
         )
 
-    def sort(self, argv: Sequence[str]) -> tuple[Path, list[str], list[str]]:
-        """The settings file, the plain words and the key=value words of a verb that takes both."""
+    def sort(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+        """The flags, the plain words and the key=value words of a verb that takes them all."""
         flags = self.parse_intermixed_args(argv)
         plain = [word for word in flags.settings if "=" not in word]
-        return flags.config, plain, [word for word in flags.settings if "=" in word]
+        return flags, plain, [word for word in flags.settings if "=" in word]
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")

@@ -122,6 +122,10 @@ class Bench:
 
     def ablation(self, settings: Mapping[str, Any], games: int, frames: int, start: int) -> None:
         """The paper's ablations of merging."""
+        known = {row["setting"] for row in self.results.rows("ablation")}
+        settings = {name: options for name, options in settings.items() if name not in known}
+        if not settings:
+            return
         clips, world = held_out(self.data, games, frames), self.world("dense", 1)
         tapes = (record(world, clips.game(i), start=start) for i in range(games))
         for row in merging(tapes, settings):
