@@ -112,6 +112,9 @@ class Memory(Protocol):
         """Do on the host what attending to a frame in every layer and committing it does there."""
         ...
 
+    def fuse(self) -> None:
+        """Compile what can be, for a GPU, where small kernels take the time."""
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -154,7 +157,10 @@ class Remembering:
     def advance(self) -> None:
         raise RuntimeError("This memory has no phase to advance in.")
 
-    def _join(self, past: Past, q: Tensor, beside: Beside) -> tuple[Past, Tensor]:
+    def fuse(self) -> None:
+        pass
+
+    def _beside(self, past: Past, q: Tensor, beside: Beside) -> tuple[Past, Tensor]:
         """The past with what is beside it, and rotated q with the queries that q [b, h, j, d] asks there."""
         if past.tags is not None or past.number is not None:
             raise ValueError(
@@ -254,7 +260,7 @@ class Dense(Remembering):
             self.tags[layer] = tag if before is None else torch.cat([before[:, :, :start], tag], 2)
         past = self._past(layer, end)
         if beside is not None:
-            past, more = self._join(past, more, beside)
+            past, more = self._beside(past, more, beside)
             q = torch.cat([q, more], 2)
         return self._read(layer, q, past)
 

@@ -106,6 +106,7 @@ class TempCache(WindowSink):
         self.far_keys: Packed | None = None
         self.far_values: Packed | None = None
         self._threshold = self._room_of = nothing  # of each row [r, 1]
+        self._far: list[Tensor | Packed] = []  # keys and values of far entries, views [r, far, heads, d]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -161,13 +162,13 @@ class TempCache(WindowSink):
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
         self.now = torch.tensor(self.sink + self.recent, device=k.device)  # when the first frame leaves
-        self._prepare()
         if self.packed:
             both = self.keys, self.values
             self.far_keys, self.far_values = (pack(x[..., self._whole :, :]) for x in both)
             self.keys, self.values = (x[..., : self._whole, :].clone() for x in both)
         if self.search:
             self.code = self.search.encode(self.look)
+        self._prepare()
 
     def _see(self, layer: int, slot: slice, where: Tensor) -> None:
         if layer == 0:
@@ -187,26 +188,38 @@ class TempCache(WindowSink):
             raise RuntimeError(
                 f"Every layer must commit a frame before any commits the next, got {self.committed}."
             )
-        look = self._looks(slot)
-        key, value = (self._rows(x)[:, :, slot].transpose(1, 2) for x in (self.keys, self.values))
-        joins, owner = self._match(look)
-        room = self._least_worth(owner, joins)
-        wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
-        if self._full:  # before that, the least worth are empty slots
-            self._empty(room, wanted)
-        fresh = (~joins).cumsum(-1) - 1
-        entry = torch.where(joins, owner, room.gather(1, fresh.clamp_min(0)))
-        self._write(entry, joins, look, key, value)
+        keys, values = (x[:, :, :, slot].clone() for x in (self.keys, self.values))
+        entry = self._join(keys, values, self.times[..., slot], self._full)
         if self.tags.numel():
-            self._put(self.tags, entry, self._rows(self.tags)[:, :, slot].transpose(1, 2))
+            self._put(self._entries(self.tags), entry, self._rows(self.tags)[:, :, slot].transpose(1, 2))
         self.bias[..., slot] = -torch.inf
         counts = self.bias[..., self._whole :]
         counts.copy_(self.count.log().view_as(counts))  # log m; an empty slot has log 0
         self.now += 1
 
-    def _looks(self, slot: slice) -> Tensor:
+    def fuse(self) -> None:
+        self._join = torch.compile(self._join, dynamic=False)
+
+    def _join(self, keys: Tensor, values: Tensor, times: Tensor, full: bool) -> Tensor:
+        """Put a frame's keys and values [l, b, h, n, d], seen at `times`, into far entries: which [r, n].
+
+        Nothing here depends on which frame it is, so that it can be compiled.
+        """
+        look = self._looks(keys, times)
+        joins, owner = self._match(look)
+        room = self._least_worth(owner, joins)
+        wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
+        if full:  # before that, the least worth are empty slots
+            self._empty(room, wanted)
+        fresh = (~joins).cumsum(-1) - 1
+        entry = torch.where(joins, owner, room.gather(1, fresh.clamp_min(0)))
+        key, value = (self._rows(x).transpose(1, 2) for x in (keys, values))
+        self._write(entry, joins, look, key, value)
+        return entry
+
+    def _looks(self, keys: Tensor, times: Tensor) -> Tensor:
         """How the keys of a frame look at their places at any time [r, n, c], of unit length, heads alike."""
-        keys = self.rope.in_time(self.keys[:, :, :, slot], -self.times[..., slot])
+        keys = self.rope.in_time(keys, -times)
         groups = len(self.count) // (self.layers * keys.shape[1])
         return across_heads(keys.flatten(0, 1), groups).flatten(0, 1)
 
@@ -243,6 +256,8 @@ class TempCache(WindowSink):
             self.count.new_tensor(settings).repeat_interleave(each)[:, None]
             for settings in (self.thresholds, self.fars)
         )
+        both = self.far_keys or self.keys, self.far_values or self.values
+        self._far = [self._entries(buffer) for buffer in both]
 
     def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
         """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
@@ -282,10 +297,11 @@ class TempCache(WindowSink):
         self.count.masked_fill_(leaving, 0.0).scatter_add_(1, target, moved)
         share = (moved / self.count.gather(1, target).clamp_min(1))[..., None, None]
         shift = share * (rows(self.mean, victims) - rows(self.mean, target))
-        self.mean.index_put_(
-            _index(target), shift, accumulate=True
-        )  # exact also where several merge into one
-        self._put(self.far_values or self.values, target, rows(self.mean, target))
+        # Where several merge into one, each writes the sum of all: the same, whoever is last.
+        together = (target[:, :, None] == target[:, None]).to(shift.dtype)
+        shift = (together @ shift.flatten(2)).view_as(shift)
+        self.mean[_index(target)] = rows(self.mean, target) + shift
+        self._put(self._far[1], target, rows(self.mean, target))
         self.evicted += (held - moved).sum(-1)
         return merges, target
 
@@ -302,20 +318,24 @@ class TempCache(WindowSink):
         self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
         self.time.scatter_(1, entry, self.now.expand_as(entry))
-        self._put(self.far_keys or self.keys, entry, key)
-        self._put(self.far_values or self.values, entry, mean)
+        self._put(self._far[0], entry, key)
+        self._put(self._far[1], entry, mean)
 
     def _from_first(self, look: Tensor, entry: Tensor) -> Tensor:
         """Cosine of looks [r, n, c] with the first key of their entries [r, n]."""
         return (look * rows(self.first_look, entry)).sum(-1)
 
-    def _put(self, buffer: Tensor | Packed, entry: Tensor, rows: Tensor) -> None:
-        """Write rows [r, n, heads, d] to far entries [r, n] of the keys or values."""
+    def _entries(self, buffer: Tensor | Packed) -> Tensor | Packed:
+        """The far entries of a buffer, a view [r, far, heads, d]."""
         if isinstance(buffer, Packed):
-            for part, numbers in zip(buffer, pack(rows), strict=True):
-                self._rows(part).transpose(1, 2)[_index(entry)] = numbers.to(part.dtype)
-        else:
-            self._rows(buffer)[:, :, self._whole :].transpose(1, 2)[_index(entry)] = rows.to(buffer.dtype)
+            return Packed(*(self._rows(part).transpose(1, 2) for part in buffer))
+        return self._rows(buffer)[:, :, self._whole :].transpose(1, 2)
+
+    def _put(self, far: Tensor | Packed, entry: Tensor, rows: Tensor) -> None:
+        """Write rows [r, n, heads, d] to these of the far entries [r, n]."""
+        parts = zip(far, pack(rows), strict=True) if isinstance(far, Packed) else [(far, rows)]
+        for part, numbers in parts:
+            part[_index(entry)] = numbers.to(part.dtype)
 
     def _past(self, layer: int) -> Past:
         past = super()._past(layer)

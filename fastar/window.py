@@ -71,7 +71,7 @@ class WindowSink(Remembering):
         self._present[layer] = True
         past = self._past(layer)
         if beside is not None:
-            past, more = self._join(past, more, beside)
+            past, more = self._beside(past, more, beside)
             q = torch.cat([q, more], 2)
         return self._read(layer, q, past)
 

@@ -295,7 +295,11 @@ class Denoiser(nn.Module):
                 h = h + controls[i][:, -h.shape[1] :]
             if seen is not None:
                 seen.append(h)
-        shift, scale = self.adapt(F.silu(condition[:, -h.shape[1] :]))[:, :, None].chunk(2, -1)
+        return self.tell(h, condition[:, -h.shape[1] :])
+
+    def tell(self, h: Tensor, condition: Tensor) -> Tensor:
+        """The velocity [b, f, n, channels] that the blocks have found [b, f, n, width]."""
+        shift, scale = self.adapt(F.silu(condition))[:, :, None].chunk(2, -1)
         h = adapted(self.norm(h), shift, scale)
         return self.out(h) + self.refiner(h) if self.refiner is not None else self.out(h)
 
@@ -307,9 +311,8 @@ class Denoiser(nn.Module):
         if self.fused:
             return
         self.fused = True
-        for block in self.blocks:
-            for part in ("ask", "answer"):
-                setattr(block, part, torch.compile(getattr(block, part), dynamic=False))
+        for owner, part in [(self, "tell"), *((x, part) for x in self.blocks for part in ("ask", "answer"))]:
+            setattr(owner, part, torch.compile(getattr(owner, part), dynamic=False))
 
     def condition(self, level: Tensor, keys: Tensor) -> Tensor:
         """What adapts the norms of each frame [b, f, width]."""

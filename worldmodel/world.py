@@ -88,7 +88,7 @@ class World:
     levels        noise levels of the passes of a frame, from 1 down: (1,) is one step, (1, .6) two
     context_level the level at which a finished frame is remembered
     graphs        launch a frame of a steady memory as one CUDA graph; without CUDA it changes nothing
-    fuse          compile what the layers do between their reads, see `Denoiser.fuse`; likewise
+    fuse          compile all but the reads of the memory, see `Denoiser.fuse`; likewise
     """
 
     def __init__(
@@ -114,11 +114,15 @@ class World:
         self.device, self.dtype = weight.device, weight.dtype
         self.tokens = denoiser.grid[0] * denoiser.grid[1]
         self.graphs, self.fuse = (wanted and self.device.type == "cuda" for wanted in (graphs, fuse))
+        self._onward: Callable[..., tuple[Tensor, Tensor]] = onward
+        picture: Callable[[Tensor], Tensor] = self._picture
         if self.fuse:
             denoiser.fuse()
+            self._onward = torch.compile(onward, dynamic=False)
+            picture = torch.compile(picture, dynamic=False)
         self.timings: dict[str, float] = {}
         self._known: dict[bytes, Tensor] = {}  # keys held -> what the control branches make of them
-        self._paint = Recorded(self._picture) if self.graphs else self._picture
+        self._paint = Recorded(picture) if self.graphs else picture
         self.use(memory)
         self._noise = torch.Generator(self.device)
         self._frames: deque[Frame] = deque(maxlen=REREAD)
@@ -129,6 +133,8 @@ class World:
         layers = len(self.denoiser.blocks)
         self.make_memory = memory
         self.memory = memory(layers, self.denoiser.rope)
+        if self.fuse:
+            self.memory.fuse()
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
         self._graphs = Graphs(self.memory, self._imagine) if self.graphs else None
 
@@ -239,7 +245,7 @@ class World:
         alone = latents.shape[1] == 1  # so it has moved from nowhere
         if alone:
             latents, keys, places = (torch.cat([x[:, :1], x], 1) for x in (latents, keys, places))
-        seen, place = onward(self.denoiser.odometer, Moment(latents, keys[:, :2], places), keys[:, 2])
+        seen, place = self._onward(self.denoiser.odometer, Moment(latents, keys[:, :2], places), keys[:, 2])
         return here if alone else seen[:, None], place[:, None]
 
     @torch.no_grad()

@@ -219,7 +219,7 @@ def test_an_entry_takes_one_token_a_frame():
     """Two tokens of a frame are two things, however alike: the more alike joins, the other is new."""
     memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=4)
     thing, nearer, near = arrow(0, 0, 1.0), arrow(0, 2, 2.0), arrow(0, 4, 3.0)
-    play(memory, [_pair(thing, arrow(0, 0, at=1)), _pair(near, nearer), _pair(near, nearer)])
+    play(memory, [_row(thing, arrow(0, 0, at=1)), _row(near, nearer), _row(near, nearer)])
     assert counts(memory) == [2, 1, 1]
     expected = sorted([1.5, 3.0, 0.0])
     assert sorted(memory.mean[0, memory.count[0] > 0, 0, 0].tolist()) == pytest.approx(expected)
@@ -227,7 +227,7 @@ def test_an_entry_takes_one_token_a_frame():
 
 def test_of_two_tokens_equally_alike_one_joins():
     memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=4)
-    play(memory, [_pair(arrow(0, 0), arrow(0, 0, at=1)), *[_pair(arrow(0, 0), arrow(0, 0))] * 2])
+    play(memory, [_row(arrow(0, 0), arrow(0, 0, at=1)), *[_row(arrow(0, 0), arrow(0, 0))] * 2])
     assert counts(memory) == [2, 1, 1]
 
 
@@ -245,9 +245,10 @@ def test_place_is_part_of_what_is_seen():
 AT_ONE_PLACE = type(ROPE)((8, 0, 0), bases=(1e12, 1.0, 1.0))
 
 
-def _pair(one: Frame, other: Frame) -> Frame:
-    q, k, v = (torch.cat([getattr(one, x), getattr(other, x)], 2) for x in "qkv")
-    return Frame(q, k, v, torch.zeros(2, 3))
+def _row(*tokens: Frame) -> Frame:
+    """One frame of all these, at one place."""
+    q, k, v = (torch.cat([getattr(frame, x) for frame in tokens], 2) for x in "qkv")
+    return Frame(q, k, v, torch.zeros(len(tokens), 3))
 
 
 @pytest.mark.parametrize("stay", [0.5, 0.95])
@@ -299,9 +300,9 @@ def test_a_budget_for_each_layer_or_one_for_all():
 def test_a_key_between_two_entries_stays_apart():
     """4 degrees from one entry and 6 from another: which of the two it is, nobody can say."""
     told = [
-        _pair(arrow(0, 0), arrow(0, 10)),
-        _pair(arrow(1, 4), arrow(1, 0, at=1)),
-        _pair(arrow(2, 0), arrow(2, 0)),
+        _row(arrow(0, 0), arrow(0, 10)),
+        _row(arrow(1, 4), arrow(1, 0, at=1)),
+        _row(arrow(2, 0), arrow(2, 0)),
     ]
     for margin, expected in ((0.0, [2, 1, 1]), (0.01, [1, 1, 1, 1])):
         memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=8, margin=margin)
@@ -384,6 +385,27 @@ def test_room_is_made_by_merging_what_is_alike():
     )
 
 
+def test_where_several_become_one_at_once_none_is_lost():
+    """Three old entries are all most alike to the same newer one."""
+    memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=6, threshold=0.9999, floor=0.8)
+    told = [[(0, 1, 0), (3, 2, 0), (6, 3, 0)], [(5, 6, 0), (0, 0, 1), (0, 0, 2)], *([(0, 0, 3)] * 3,) * 2]
+    frames = [_row(*(arrow(t, *each) for each in tokens)) for t, tokens in enumerate(told)]
+    play(memory, frames)
+    assert memory.evicted.tolist() == [0] and counts(memory) == [4, 1, 1, 1, 1, 1]
+    assert memory.mean[0][memory.count[0] == 4].unique().tolist() == [3.0]
+
+
+@pytest.mark.parametrize("options", [{}, {"per_head": True}, {"packed": True}, {"margin": 0.01, "cut": 0.1}])
+def test_compiled_it_remembers_the_same(options):
+    frames = film(14, seed=2)
+    plain, fused = (TempCache(1, ROPE, sink=1, recent=2, far=3 * TOKENS, **options) for _ in range(2))
+    fused.fuse()
+    with torch.no_grad():
+        for one, other in zip(playing(plain, frames), playing(fused, frames), strict=True):
+            assert_close(one, other, **EXACT)
+    assert plain.evicted.sum() > 0
+
+
 def test_room_is_made_by_evicting_what_is_not():
     memory = alone(far=2, threshold=0.99, floor=0.9)
     play(memory, arrows((0, 1, 0), (30, 5, 0), (0, 9, 1), (0, 0, 3)))
@@ -422,4 +444,4 @@ def test_an_entry_that_a_token_joins_now_is_not_given_up():
 
 
 def _two(time: int, one: int, other: int) -> Frame:
-    return _pair(arrow(time, 0, at=one), arrow(time, 0, at=other))
+    return _row(arrow(time, 0, at=one), arrow(time, 0, at=other))

@@ -20,7 +20,7 @@ SHIPPED = OmegaConf.merge(
 SMALL = {
     "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
     "returns": {"games": 2, "past": 200, "dreamt": 5},
-    "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27},
+    "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27, "dreams": 2, "dreamt": 4},
     "calibrate": {"grid": [0.5, 0.99], "gap": 4, "games": 1, "frames": 30, "start": 20, "save": True},
     "fidelity": {"games": 2, "frames": 6},
 }
@@ -71,6 +71,8 @@ def test_table_has_every_rival_at_every_budget(data, untold):
     rows = run(data, "table")["table"]
     names = ["window_sink", "random", "uniform", "flowcache", "tempcache_paper", "tempcache"]
     names += ["tempcache + annsa", "top-k oracle"]
+    floor, *rows = rows
+    assert floor["memory"] == "dense, float64" and floor["psnr"] > 40
     others = [("all", name) for name in ("dense", *SHIPPED.table.memories)]
     expected = [*others, *((budget, name) for budget in (2, 3) for name in names)]
     assert [(row["budget"], row["memory"]) for row in rows] == expected
@@ -78,6 +80,7 @@ def test_table_has_every_rival_at_every_budget(data, untold):
         assert {"density", "recall", "explained", "least", "ms"} < set(row)
         assert 0 < row["density"] <= 1 and 0 < row["recall"] <= 1 and row["least"] <= row["explained"] <= 1
         assert ("threshold" in row) == (row["memory"] == "tempcache_paper")
+        assert ("psnr" in row) == (row["memory"] != "dense")
     assert rows[0]["density"] == rows[0]["recall"] == 1 and rows[0]["explained"] == pytest.approx(1)
 
 

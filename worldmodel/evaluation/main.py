@@ -1,6 +1,7 @@
 """`run.py eval`: the parts asked for, into one folder of JSON, Markdown and contact sheets."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
 from . import history, judged, returns
 from .calibrate import bounded, calibrate
-from .clips import dream, held_out
+from .clips import Clips, dream, held_out
 from .conditioning import ablation, turning
 from .explained import explained
 from .fidelity import fidelity, rounding
@@ -40,10 +41,17 @@ class Evaluation:
     """The settings of configs/eval.yaml, and what has been found so far."""
 
     def __init__(
-        self, weights: Path, data: Path, out: Path, memories: dict[str, Any], device: str, dtype: str
+        self,
+        weights: Path,
+        data: Path,
+        out: Path,
+        memories: dict[str, Any],
+        device: str,
+        dtype: str,
+        graphs: bool,
     ) -> None:
         self.weights, self.data, self.out, self.memories = load_weights(weights), data, out, memories
-        self.how: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.how: dict[str, Any] = {"device": device, "dtype": dtype, "graphs": graphs}
         facts = {"machine": machine(device), "dtype": dtype, "weights": self.weights.hash}
         self.results = Results(out, "eval", facts, go_on=False)
 
@@ -105,26 +113,48 @@ class Evaluation:
             columns = {f"layer {i}": x for i, x in enumerate(layers)}
             self.add("explained", {"memory": name, **columns, "mean": np.mean(layers), "least": min(layers)})
 
-    def table(self, budgets: list[int], memories: list[str], games: int, frames: int, start: int) -> None:
+    def table(
+        self,
+        budgets: list[int],
+        memories: list[str],
+        games: int,
+        frames: int,
+        start: int,
+        dreams: int,
+        dreamt: int,
+    ) -> None:
         """Ways of remembering that read equally much: so many far frames beyond a window of 16 and a sink.
 
-        And these memories, which read as much as they will.
+        And these memories, which read as much as they will. With so many `dreams` under each, of `dreamt`
+        frames, also how near they are to those under dense attention.
         """
         clips, world = held_out(self.data, games, frames), self.world("dense")
         tapes = (record(world, clips.game(i), start=start) for i in range(games))
         suits = dict(self.weights.manifest.get("suits", {}).get("tempcache", {}))
         suits.pop("far", None)  # which is the budget
-        for row in compare(tapes, budgets, {name: self.memories[name] for name in memories}, suits):
+        look = None
+        if dreams:
+            seen = held_out(self.data, dreams, 16 + dreamt)
+            dense = list(dream(world, seen))
+            self.add("table", {"budget": "all", **self._floor(seen, dense)})
+            look = partial(_like, dense, world, seen)
+        others = {name: self.memories[name] for name in memories}
+        for row in compare(tapes, budgets, others, suits, look):
             self.add("table", row)
 
     def fidelity(self, memories: list[str], games: int, frames: int) -> None:
         """Free-running dreams against dense attention's, beside what rounding alone does to that."""
         clips = held_out(self.data, games, 16 + frames)
-        dense, exact = list(dream(self.world("dense"), clips)), rounding(self.how["dtype"])
-        floor = load_world(self.weights, "dense", self.memories, device=self.how["device"], dtype=exact)
-        self.add("fidelity", {"memory": f"dense, {exact}", **fidelity(dream(floor, clips), dense)})
+        dense = list(dream(self.world("dense"), clips))
+        self.add("fidelity", self._floor(clips, dense))
         for memory in memories:
             self.add("fidelity", {"memory": memory, **fidelity(dream(self.world(memory), clips), dense)})
+
+    def _floor(self, clips: Clips, dense: list[np.ndarray]) -> dict[str, Any]:
+        """What dense attention in another precision comes to: no memory can be told from it beyond that."""
+        exact = rounding(self.how["dtype"])
+        world = load_world(self.weights, "dense", self.memories, **{**self.how, "dtype": exact})
+        return {"memory": f"dense, {exact}", **fidelity(dream(world, clips), dense)}
 
     def conditioning(self, clips: int, episodes_read: int, games: int) -> None:
         """What removing a condition costs, and whether the view turns the way the key says."""
@@ -274,6 +304,11 @@ class Evaluation:
         self.results.add(part, row)
 
 
+def _like(dense: list[np.ndarray], world: World, clips: Clips, make: MakeMemory) -> dict[str, float]:
+    """How near the dreams under another memory come to dense attention's."""
+    return fidelity(dream(world.beside(make), clips), dense)
+
+
 def evaluate(
     weights: str,
     data: str,
@@ -282,12 +317,13 @@ def evaluate(
     memories: dict[str, Any],
     device: str = "cpu",
     dtype: str = "float32",
+    graphs: bool = False,
     **options: Any,
 ) -> None:
     """Measure the parts of a configuration; `options` holds the arguments of each part by its name."""
     if unknown := set(parts) - set(PARTS):
         raise ValueError(f"No such part: {', '.join(sorted(unknown))}. There are {', '.join(PARTS)}.")
-    evaluation = Evaluation(Path(weights), Path(data), Path(out), memories, device, dtype)
+    evaluation = Evaluation(Path(weights), Path(data), Path(out), memories, device, dtype, graphs)
     for part in parts:
         measure: Callable[..., None] = getattr(evaluation, part)
         measure(**options[part])

@@ -88,11 +88,13 @@ def compare(
     budgets: Sequence[int],
     others: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     suits: Mapping[str, Any] = MappingProxyType({}),
+    look: Callable[[MakeMemory], dict[str, float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A row for dense attention and each of the `others`, then for every rival at every budget of far frames.
 
     others     axes of further methods, which read as much as they will
     suits      options of TempCache that suit the network, but for its size
+    look       what else is found of each, but for dense attention
     density    keys that a query reads, of those that dense attention reads
     recall     see `recall.py`
     explained  see `explained.py`: the mean over layers, and the least of them
@@ -115,7 +117,8 @@ def compare(
             answer(tape, group, scores)
             account(tape, group, scores)
     for (size, name), (rival, score) in found.items():
-        yield {"budget": size, "memory": name, **score.row(), **rival.notes}
+        seen = look(rival.plain) if look and name != "dense" else {}
+        yield {"budget": size, "memory": name, **score.row(), **seen, **rival.notes}
 
 
 def answer(tape: Tape, group: dict[str, Rival], scores: dict[str, Score]) -> None:
