@@ -189,6 +189,8 @@ class TempCache(WindowSink):
                 f"Every layer must commit a frame before any commits the next, got {self.committed}."
             )
         keys, values = (x[:, :, :, slot].clone() for x in (self.keys, self.values))
+        both = self.far_keys or self.keys, self.far_values or self.values
+        self._far = [self._entries(buffer) for buffer in both]
         entry = self._join(keys, values, self.times[..., slot], self._full)
         if self.tags.numel():
             self._put(self._entries(self.tags), entry, self._rows(self.tags)[:, :, slot].transpose(1, 2))
@@ -256,8 +258,6 @@ class TempCache(WindowSink):
             self.count.new_tensor(settings).repeat_interleave(each)[:, None]
             for settings in (self.thresholds, self.fars)
         )
-        both = self.far_keys or self.keys, self.far_values or self.values
-        self._far = [self._entries(buffer) for buffer in both]
 
     def _outdone(self, claims: Tensor, owner: Tensor) -> Tensor:
         """Tokens [r, n] whose entry another token claims with a better cosine, or an equal one first."""
