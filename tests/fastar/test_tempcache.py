@@ -1,6 +1,7 @@
 """TempCache keeps one entry per thing seen, exactly where things stay the same, within its budget always."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -395,6 +396,7 @@ def test_where_several_become_one_at_once_none_is_lost():
     assert memory.mean[0][memory.count[0] == 4].unique().tolist() == [3.0]
 
 
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile on a CPU needs g++")
 @pytest.mark.parametrize("options", [{}, {"per_head": True}, {"packed": True}, {"margin": 0.01, "cut": 0.1}])
 def test_compiled_it_remembers_the_same(options):
     frames = film(14, seed=2)
