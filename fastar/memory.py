@@ -182,11 +182,12 @@ class Remembering:
         self.steps[layer] += q.shape[2] > 0
         return self.pattern.read(layer, q, past, self.plans[layer], step)
 
-    def _replan(self, layer: int, frame: int, past: Past) -> None:
-        """To be called after each commit."""
-        self.steps[layer] = 0
-        if self.pattern is None or self.pattern.every is None or frame % self.pattern.every:
-            return
+    def _due(self, frame: int) -> bool:
+        """Whether the pattern wants a new plan now that so many frames are committed."""
+        return self.pattern is not None and self.pattern.every is not None and frame % self.pattern.every == 0
+
+    def _replan(self, layer: int, past: Past) -> None:
+        assert self.pattern is not None
         self._planned[layer] = past.keys.shape[2]
         before, plan = self.plans[layer], self.pattern.plan(layer, past)
         known, new = _tensors(before), _tensors(plan)
@@ -270,7 +271,9 @@ class Dense(Remembering):
         self.lengths[layer] += self._present[layer]
         self._present[layer] = 0
         self.commits[layer] += 1
-        self._replan(layer, self.commits[layer], self._past(layer, self.lengths[layer]))
+        self.steps[layer] = 0
+        if self._due(self.commits[layer]):
+            self._replan(layer, self._past(layer, self.lengths[layer]))
 
     def _past(self, layer: int, end: int) -> Past:
         keys, values, tags = self.keys[layer], self.values[layer], self.tags[layer]

@@ -85,7 +85,9 @@ class WindowSink(Remembering):
         self.committed[layer] += 1
         if self.reach is not None and self.committed[layer] % REBASE == 0:
             self._rebase(layer, self.reach)
-        self._replan(layer, self.committed[layer], self._past(layer))
+        self.steps[layer] = 0
+        if self._due(self.committed[layer]):
+            self._replan(layer, self._past(layer))
 
     def _past(self, layer: int) -> Past:
         used = self._used(layer)
@@ -123,9 +125,7 @@ class WindowSink(Remembering):
             return None
         if not self._settled([self._used(layer) for layer in range(self.layers)]):
             return None
-        every = self.pattern.every if self.pattern else None
-        replans = every is not None and (frame + 1) % every == 0
-        return (frame - self.sink) % (self.recent + 1), replans
+        return (frame - self.sink) % (self.recent + 1), self._due(frame + 1)
 
     def advance(self) -> None:
         self.committed = [frame + 1 for frame in self.committed]

@@ -72,12 +72,14 @@ def precision(x: Tensor) -> str:
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
+@torch.compiler.assume_constant_result
 @lru_cache
 def multiprocessors(device: torch.device) -> int:
     """One where the interpreter runs."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
+@torch.compiler.assume_constant_result
 @lru_cache(4096)
 def splits(programs: int, steps: int, slots: int, numbers: int) -> int:
     """Parts into which programs of `steps` tiles each should be split to end soonest on `slots` places.

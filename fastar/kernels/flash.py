@@ -147,8 +147,9 @@ def flash(
     (b, h, n, d), m = q.shape, k.shape[2]
     if not n or not m:
         return torch.zeros_like(q), q.new_full((b, h, n), -torch.inf, dtype=torch.float32)
-    reach = movable(q, k, v) and (bias is None or finite)
-    tiles = tiles or TILES[_kind(q, blocks), d][reach]
+    plain, best = (tiles, tiles) if tiles else TILES[_kind(q, blocks), d]
+    reach = best.tma and movable(q, k, v) and (bias is None or finite)
+    tiles = best if reach else plain
     _check_tiles(tiles, blocks, reach)
     steps = -(-(blocks.index.shape[3] * blocks.columns if blocks else m) // tiles.keys)
     programs = -(-n // tiles.queries) * b * h
