@@ -30,6 +30,7 @@ from aiohttp import WSMsgType, web
 from worldmodel.actions import KEYS, action
 from worldmodel.episodes import encode_jpeg
 
+from .credits import CREDITS
 from .dreamer import Dreamer, Hands
 from .errors import UsageError, reason
 from .frame import Frame
@@ -187,7 +188,8 @@ class Site:
         sending = asyncio.create_task(visitor.send())
         self._visitors.append(visitor)
         try:
-            visitor.tell(keys=self._keys.in_browsers(), help=self._keys.help(), state=self._state)
+            told = {"keys": self._keys.in_browsers(), "help": self._keys.help(), "credits": CREDITS}
+            visitor.tell(**told, state=self._state)
             self._sit(visitor)
             if self._last is not None:
                 visitor.show(self._packed(self._last))

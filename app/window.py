@@ -113,6 +113,8 @@ class Window:
             case _:
                 if wish == "record":
                     self._announce()
+                if wish == "compare":
+                    self._view.help = False  # it would hide the panes
                 return [*self._going_on(), wish]
         return self._going_on()
 

@@ -129,7 +129,7 @@ class Evaluation:
         frames, also how near they are to those under dense attention.
         """
         clips, world = held_out(self.data, games, frames), self.world("dense")
-        tapes = (record(world, clips.game(i), start=start) for i in range(games))
+        tapes = [record(world, clips.game(i), start=start) for i in range(games)]
         suits = dict(self.weights.manifest.get("suits", {}).get("tempcache", {}))
         suits.pop("far", None)  # which is the budget
         look = None

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ class Score:
 
 @torch.no_grad()
 def compare(
-    tapes: Iterable[Tape],
+    tapes: Sequence[Tape],
     budgets: Sequence[int],
     others: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     suits: Mapping[str, Any] = MappingProxyType({}),
@@ -101,24 +101,19 @@ def compare(
     ms         to commit the frame before a question and answer the question, all layers: the median. The
                rivals of a budget take turns, layer by layer, so that all meet the same machine
     """
-    found: dict[tuple[int | str, str], tuple[Rival, Score]] = {}
-    thresholds: dict[int, float] = {}
-    for tape in tapes:
-        tokens = tape.events[0][0].k.shape[2]
-        thresholds = thresholds or nearest_thresholds(tape, {n: budget(n, tokens) for n in budgets})
-        groups: dict[int | str, dict[str, Rival]] = {"all": {"dense": _rival({"kind": "dense"})}}
-        groups["all"] |= {name: _rival(x["cache"], x.get("attn")) for name, x in others.items()}
-        groups |= {n: rivals(n, tokens, thresholds[n], suits) for n in budgets}
-        for size, group in groups.items():
-            scores = {
-                name: found.setdefault((size, name), (rival, Score(tape.layers)))[1]
-                for name, rival in group.items()
-            }
+    tokens = tapes[0].events[0][0].k.shape[2]
+    thresholds = nearest_thresholds(tapes[0], {n: budget(n, tokens) for n in budgets})
+    groups: dict[int | str, dict[str, Rival]] = {"all": {"dense": _rival({"kind": "dense"})}}
+    groups["all"] |= {name: _rival(x["cache"], x.get("attn")) for name, x in others.items()}
+    groups |= {n: rivals(n, tokens, thresholds[n], suits) for n in budgets}
+    for size, group in groups.items():
+        scores = {name: Score(tapes[0].layers) for name in group}
+        for tape in tapes:
             answer(tape, group, scores)
             account(tape, group, scores)
-    for (size, name), (rival, score) in found.items():
-        seen = look(rival.plain) if look and name != "dense" else {}
-        yield {"budget": size, "memory": name, **score.row(), **seen, **rival.notes}
+        for name, rival in group.items():
+            seen = look(rival.plain) if look and name != "dense" else {}
+            yield {"budget": size, "memory": name, **scores[name].row(), **seen, **rival.notes}
 
 
 def answer(tape: Tape, group: dict[str, Rival], scores: dict[str, Score]) -> None:
