@@ -61,7 +61,10 @@ def test_a_picture_is_that_of_its_latents_and_trust_falls_with_what_is_dreamt(pa
 
 def test_only_the_decoder_learns(parts, tmp_path):
     before = {name: x.clone() for name, x in parts[2].state_dict().items()}
-    after = train_decoder(*parts, tmp_path, batch=4, games=2, alone=4, uses=2, width=8, steps=3).state_dict()
+    how = dict(batch=4, games=2, alone=4, uses=2, width=8, steps=3)
+    alone = train_decoder(*parts, tmp_path / "warm", warm=3, **how).state_dict()
+    assert all(torch.equal(x, before[name]) for name, x in alone.items())  # only the critic has learnt
+    after = train_decoder(*parts, tmp_path, warm=1, **how).state_dict()
     assert all(torch.equal(x, before[name]) == (not name.startswith("decoder")) for name, x in after.items())
     assert all(torch.equal(x, before[name]) for name, x in parts[2].state_dict().items())
 

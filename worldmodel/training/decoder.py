@@ -79,6 +79,7 @@ def train_decoder(
     games: int = 64,
     alone: int = 32,
     uses: int = 100,
+    warm: int = 200,
     minutes: float | None = None,
     steps: int | None = None,
     lr: float = 1e-4,
@@ -90,7 +91,8 @@ def train_decoder(
 ) -> Autoencoder:
     """The autoencoder with another decoder: the average of what it was on the way.
 
-    Of every `games` games of `alone` dreamt frames, `uses` batches of frames are shown.
+    Of every `games` games of `alone` dreamt frames, `uses` batches of frames are shown. In the first `warm`
+    steps the critic learns alone.
     """
     device = library.latents.device
     run = Run(folder, "decoder", minutes=minutes, steps=steps)
@@ -117,6 +119,8 @@ def train_decoder(
         of_real, of_drawn = scores.float().chunk(2)
         update(learn_critic, F.relu(1 - of_real).mean() + F.relu(1 + of_drawn).mean(), critic_lr)
 
+        if run.step < warm:
+            continue
         critic.requires_grad_(False)
         with mixed:
             verdicts, looks = critic(drawn)
