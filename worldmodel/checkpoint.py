@@ -40,8 +40,8 @@ class Weights:
     folder: Path
 
     def suit(self, kind: str, options: dict[str, Any]) -> None:
-        """Keep beside the weights what options of a kind of memory suit them."""
-        self.manifest.setdefault("suits", {})[kind] = options
+        """Keep beside the weights what options of a kind of memory suit them, and what was known to before."""
+        self.manifest.setdefault("suits", {}).setdefault(kind, {}).update(options)
         fresh = (self.folder / MANIFEST).with_suffix(".new")
         fresh.write_text(json.dumps(self.manifest, indent=1))
         fresh.replace(self.folder / MANIFEST)

@@ -98,6 +98,12 @@ def test_a_large_network_is_cut_in_shards(monkeypatch, saved, tmp_path):
         assert torch.equal(cut.denoiser.state_dict()[name], x)
 
 
+def test_what_suits_a_memory_is_added_to_what_did(folder):
+    load_weights(folder).suit("tempcache", {"far": 12, "threshold": 0.9})
+    load_weights(folder).suit("tempcache", {"threshold": 0.8})
+    assert load_weights(folder).manifest["suits"] == {"tempcache": {"far": 12, "threshold": 0.8}}
+
+
 def test_weights_have_a_name_of_their_own(saved, tmp_path):
     save_weights(tmp_path / "same", autoencoder(), denoiser(), VOCABULARY, ABOUT)
     save_weights(tmp_path / "other", autoencoder(), denoiser(1), VOCABULARY, ABOUT)
