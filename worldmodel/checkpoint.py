@@ -40,7 +40,7 @@ class Weights:
     folder: Path
 
     def suit(self, kind: str, options: dict[str, Any]) -> None:
-        """Keep beside the weights what options of a kind of memory suit them, and what was known to before."""
+        """Keep beside the weights what options of a kind of memory suit them, with those known before."""
         self.manifest.setdefault("suits", {}).setdefault(kind, {}).update(options)
         fresh = (self.folder / MANIFEST).with_suffix(".new")
         fresh.write_text(json.dumps(self.manifest, indent=1))
