@@ -233,7 +233,7 @@ def open_window(
 
     try:
         return (kind or Window)(
-            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse
+            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse, cfg.film
         )
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error

@@ -3,6 +3,7 @@
     frames.mjpeg, actions.jsonl    the episode: pictures as dreamt, keys, one by one; each with its link of a
                                    hash chain over the pictures as they were before JPEG (chain.py)
     video.mp4                      the same pictures, enlarged so that any player shows crisp pixels
+    screen.mp4                     if asked for, the window as it was, with all that is written over the dream
     events.jsonl                   what changed on the way, before which frame: the prompt, who plays, the
                                    memory and the prompt under which it read the last frames again; a
                                    rewind or a branch, from which frame to which
@@ -77,7 +78,8 @@ class Video:
         self._stream = self._container.add_stream(
             "libx264", rate=Fraction(fps).limit_denominator(1000), options=options
         )
-        self._stream.height, self._stream.width = enlarged * shape[0], enlarged * shape[1]
+        even = 2 * enlarged  # colours are kept for every second pixel
+        self._stream.height, self._stream.width = (even * (side // 2) for side in shape[:2])
         self._stream.pix_fmt = "yuv420p"
         self._stream.codec_context.gop_size = max(1, int(fps))  # a key frame closes the fragment before it
         self._stream.codec_context.thread_count = 1  # the other cores dream
@@ -122,6 +124,8 @@ class Recording:
             self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
             about = json.dumps({key: self._meta[key] for key in ("world", "prompt", "memory")})
             self._video = Video(self.folder / "video.mp4", first.picture.shape, fps, about)
+            self._screen: Video | None = None
+            self._fps, self._about = fps, about
         except BaseException:
             self.abandon()
             raise
@@ -147,9 +151,18 @@ class Recording:
         if frame.took is not None:
             self._seconds.append(frame.took)
 
+    def add_screen(self, picture: np.ndarray) -> None:
+        """The window [h, w, 3]. One of another size than the first is brought to that."""
+        if self._screen is None:
+            path = self.folder / "screen.mp4"
+            self._screen = Video(path, picture.shape, self._fps, self._about, enlarged=1)
+        self._screen.add(picture)
+
     def close(self) -> None:
         """Finish every file, then say in meta.json that it is whole."""
         self._video.close()
+        if self._screen is not None:
+            self._screen.close()
         self._writer.close()
         self._events.close()
         played = {"frames": self._frames, "fps_played": percentiles(self._seconds), "complete": True}
@@ -163,7 +176,7 @@ class Recording:
         for close in (self._writer.close, self._writer.close):
             with suppress(OSError):
                 close()
-        for name in ("_events", "_video"):
+        for name in ("_events", "_video", "_screen"):
             with suppress(AttributeError, OSError, FFmpegError):
                 getattr(self, name).close()
 
@@ -190,7 +203,7 @@ class Recorder:
         self._recording: Recording | None = None
         self._run = -1
         self._door = threading.Lock()  # frames come from one thread, start and stop from another
-        self._queue: queue.Queue[Frame | str] = queue.Queue(BACKLOG)
+        self._queue: queue.Queue[Frame | np.ndarray | str] = queue.Queue(BACKLOG)
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -211,6 +224,14 @@ class Recorder:
         with self._door:
             if self.rolling:
                 self._queue.put(frame)
+
+    def see_screen(self, picture: np.ndarray) -> None:
+        """Called by a window that is to be filmed, once per frame that it has drawn.
+
+        It never waits: a picture that comes while others lie there is left out.
+        """
+        if self.rolling and self._queue.qsize() < HANDED:
+            self._queue.put(picture)
 
     def wait(self) -> None:
         """Until all that was seen is written, or could not be."""
@@ -233,12 +254,14 @@ class Recorder:
         return self.frames / self._fps
 
     def _work(self) -> None:
-        while (item := self._queue.get()) != "close":
+        while not isinstance(item := self._queue.get(), str) or item != "close":
             try:
                 if isinstance(item, Frame):
                     self._add(item)
-                else:
+                elif isinstance(item, str):
                     self._finish()
+                elif self._recording is not None:
+                    self._recording.add_screen(item)
             except Exception as error:
                 self._fail(error)
             self._queue.task_done()

@@ -48,8 +48,12 @@ class Window:
         diagnose: Callable[[str], str] = lambda speed: speed,
         keys: Keys | None = None,
         mouse: bool = False,
+        filmed: bool = False,
     ) -> None:
-        """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say."""
+        """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say.
+
+        While something is recorded a window that is `filmed` is, too, with all that is written on it.
+        """
         self._keys = keys or shipped()
         self._screen = Screen(scale, HEIGHT, WIDTH, self._keys)
         self._hands = Hands()
@@ -64,6 +68,7 @@ class Window:
         self._drawn = 0.0
         self._news = True
         self._held_by_menu = False
+        self._filmed = filmed
         self._rss = ProcessMemory()
         self._diagnose, self._diagnosed = diagnose, queue.SimpleQueue[str]()
 
@@ -146,6 +151,8 @@ class Window:
         view.rewound, view.reach = self._dreamer.rewound, (len(past.frames) / FPS, past.bytes)
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
+        if self._filmed and frame is not None and self._recorder.rolling:
+            self._recorder.see_screen(self._screen.pixels())
         self._news, self._drawn = False, now
 
     def tell(self, line: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import imageio.v3 as iio
 import pygame
 import pytest
 from fake_world import FakeWorld, openings
@@ -141,9 +142,14 @@ def test_f8_starts_and_stops_a_recording_of_clean_frames(tmp_path):
         yield from until(lambda: bool(recordings("true")))
         yield pygame.Event(pygame.QUIT)
 
-    words = ["--fps", "0", "--frames", "20000", "overlay=2", f"recordings={tmp_path}"]
+    words = ["--fps", "0", "--frames", "20000", "overlay=2", "film=true", f"recordings={tmp_path}"]
     assert main(*words, world=Watched(watch)) == 0
     (folder,) = tmp_path.iterdir()
+    assert iio.improps(folder / "screen.mp4", plugin="pyav").shape[1:] == (
+        672,
+        960,
+        3,
+    )  # the window, six times
     episode = Episode(folder)
     assert 0 < len(episode) < 20000
     assert episode.meta["controller"] == "human" and episode.meta["first_frame"] > 1

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import av
+import imageio.v3 as iio
 import numpy as np
 import pytest
 
@@ -74,6 +75,32 @@ def test_a_reset_ends_one_recording_and_begins_another(tmp_path, frame):
     recorder = recorded(tmp_path, frame(1), frame(2), frame(1, run=1, world="hangar"))
     assert [len(Episode(folder)) for folder in recorder.folders] == [2, 1]
     assert recorder.folders[1].name.endswith("_hangar_tempcache")
+
+
+def test_the_window_may_be_filmed_beside_the_dream(tmp_path, frame):
+    """In its own size, but for a last odd row or column; a window resized on the way is brought to that."""
+    recorder = Recorder(tmp_path, FACTS, FPS)
+    recorder.start()
+    for i, shape in enumerate([(97, 131), (97, 131), (60, 80)]):
+        recorder.see(frame(i))
+        recorder.wait()
+        recorder.see_screen(np.full((*shape, 3), 200, np.uint8))
+        recorder.wait()
+    recorder.close()
+    (folder,) = recorder.folders
+    film = iio.imread(folder / "screen.mp4", plugin="pyav")
+    assert film.shape == (3, 96, 130, 3) and abs(film.astype(int) - 200).max() < 6
+    assert len(iio.imread(folder / "video.mp4", plugin="pyav")) == 3
+
+
+def test_a_window_is_not_filmed_while_nothing_is_recorded(tmp_path, frame):
+    recorder = Recorder(tmp_path, FACTS, FPS)
+    recorder.see_screen(np.zeros((8, 8, 3), np.uint8))
+    recorder.start()
+    recorder.see_screen(np.zeros((8, 8, 3), np.uint8))  # no frame has come yet
+    recorder.see(frame(1))
+    recorder.close()
+    assert not (recorder.folders[0] / "screen.mp4").exists()
 
 
 def test_frames_outside_start_and_stop_are_not_kept(tmp_path, frame):
