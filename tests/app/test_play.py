@@ -145,11 +145,8 @@ def test_f8_starts_and_stops_a_recording_of_clean_frames(tmp_path):
     words = ["--fps", "0", "--frames", "20000", "overlay=2", "film=true", f"recordings={tmp_path}"]
     assert main(*words, world=Watched(watch)) == 0
     (folder,) = tmp_path.iterdir()
-    assert iio.improps(folder / "screen.mp4", plugin="pyav").shape[1:] == (
-        672,
-        960,
-        3,
-    )  # the window, six times
+    height, width = iio.improps(folder / "screen.mp4", plugin="pyav").shape[1:3]
+    assert height * 160 == width * 112 and height > 2 * 112  # the window, larger than the dream
     episode = Episode(folder)
     assert 0 < len(episode) < 20000
     assert episode.meta["controller"] == "human" and episode.meta["first_frame"] > 1
