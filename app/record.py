@@ -41,6 +41,7 @@ from .meter import percentiles
 
 ENLARGED = 2  # an encoder works per pixel, and the dream wants every core: 3 costs it half as much again
 HANDED = 8  # frames from one time that the episode is handed to the system to the next: half a second
+WAITING = 8  # things to be written; beyond them the window is not filmed
 BACKLOG = 128  # frames; then the dreamer waits, because an episode with a hole cannot be replayed
 
 
@@ -122,10 +123,8 @@ class Recording:
         self._writer = EpisodeWriter(self.folder, self._meta)
         try:
             self._events = open(self.folder / "events.jsonl", "w", encoding="utf-8")
-            about = json.dumps({key: self._meta[key] for key in ("world", "prompt", "memory")})
-            self._video = Video(self.folder / "video.mp4", first.picture.shape, fps, about)
+            self._video = self._film("video.mp4", first.picture, ENLARGED)
             self._screen: Video | None = None
-            self._fps, self._about = fps, about
         except BaseException:
             self.abandon()
             raise
@@ -154,9 +153,12 @@ class Recording:
     def add_screen(self, picture: np.ndarray) -> None:
         """The window [h, w, 3]. One of another size than the first is brought to that."""
         if self._screen is None:
-            path = self.folder / "screen.mp4"
-            self._screen = Video(path, picture.shape, self._fps, self._about, enlarged=1)
+            self._screen = self._film("screen.mp4", picture, 1)
         self._screen.add(picture)
+
+    def _film(self, name: str, first: np.ndarray, enlarged: int) -> Video:
+        about = json.dumps({key: self._meta[key] for key in ("world", "prompt", "memory")})
+        return Video(self.folder / name, first.shape, self._meta["fps"], about, enlarged)
 
     def close(self) -> None:
         """Finish every file, then say in meta.json that it is whole."""
@@ -203,7 +205,7 @@ class Recorder:
         self._recording: Recording | None = None
         self._run = -1
         self._door = threading.Lock()  # frames come from one thread, start and stop from another
-        self._queue: queue.Queue[Frame | np.ndarray | str] = queue.Queue(BACKLOG)
+        self._queue: queue.Queue[Frame | np.ndarray | str | None] = queue.Queue(BACKLOG)
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -230,7 +232,7 @@ class Recorder:
 
         It never waits: a picture that comes while others lie there is left out.
         """
-        if self.rolling and self._queue.qsize() < HANDED:
+        if self.rolling and self._queue.qsize() < WAITING:
             self._queue.put(picture)
 
     def wait(self) -> None:
@@ -240,7 +242,7 @@ class Recorder:
     def close(self) -> None:
         """Finish what is being written; afterwards everything is on disk."""
         self.stop()
-        self._queue.put("close")
+        self._queue.put(None)
         self._thread.join()
 
     def check(self) -> None:
@@ -254,7 +256,7 @@ class Recorder:
         return self.frames / self._fps
 
     def _work(self) -> None:
-        while not isinstance(item := self._queue.get(), str) or item != "close":
+        while (item := self._queue.get()) is not None:
             try:
                 if isinstance(item, Frame):
                     self._add(item)

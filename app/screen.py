@@ -69,10 +69,6 @@ class Screen(Pen):
         """Which item of the menu, as last drawn, is at this place."""
         return next((i for i, rect in enumerate(self._items) if rect.collidepoint(position)), None)
 
-    def pixels(self) -> np.ndarray:
-        """What was drawn last, uint8 [h, w, 3]."""
-        return np.ascontiguousarray(pygame.surfarray.array3d(self.surface).swapaxes(0, 1))
-
     def draw(self, view: View) -> None:
         self.surface = pygame.display.get_surface() or self.surface  # a resize makes a new one
         self.surface.fill(NIGHT)

@@ -22,6 +22,7 @@ from .gamepad import Gamepad
 from .gif import LastSeconds, enlarged, write_beside
 from .keys import Keys, shipped
 from .meter import Meter, ProcessMemory
+from .panes import pixels
 from .players import Player, Players
 from .record import Recorder, disk_error
 from .screen import Screen, View
@@ -152,7 +153,7 @@ class Window:
         view.recording = self._recorder.seconds if self._recorder.rolling else None
         self._screen.draw(view)
         if self._filmed and frame is not None and self._recorder.rolling:
-            self._recorder.see_screen(self._screen.pixels())
+            self._recorder.see_screen(pixels(self._screen.surface))
         self._news, self._drawn = False, now
 
     def tell(self, line: str) -> None:

@@ -162,13 +162,13 @@ class TempCache(WindowSink):
         self.count, self.evicted = k.new_zeros(rows, self.far, dtype=wide), k.new_zeros(rows, dtype=wide)
         self.time = torch.full((rows, self.far), -1, device=k.device)
         self.now = torch.tensor(self.sink + self.recent, device=k.device)  # when the first frame leaves
+        self._prepare()
         if self.packed:
             both = self.keys, self.values
             self.far_keys, self.far_values = (pack(x[..., self._whole :, :]) for x in both)
             self.keys, self.values = (x[..., : self._whole, :].clone() for x in both)
         if self.search:
             self.code = self.search.encode(self.look)
-        self._prepare()
 
     def _see(self, layer: int, slot: slice, where: Tensor) -> None:
         if layer == 0:
