@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .attention import attend
+from .attention import attend, sampled
 from .kernels import usable
 from .kernels.needs import attention_share, fits, masked, ranked
 from .search import Bucketed, share_bucket
@@ -50,6 +50,7 @@ class AnnCA:
 
     def choose(self, q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens to read [b, j], and which of them are needed [b, j]."""
+        q = sampled(q)
         if self.search is None:
             return ranked(attention_share(q, k, bias), bias, self._wanted(k), self.floor, self.always)
         return ranked(self._hits(q, k, bias), bias, self._wanted(k), self.hits, self.always)

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from .attention import attend
+from .attention import attend, sampled
 from .kernels import usable
 from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, of_heads, read, take
 from .memory import Past
@@ -95,8 +95,13 @@ class AnnSA:
     def choose(self, q: Tensor, plan: Buckets) -> Choice:
         """Buckets that the queries read most, and which of them they need."""
         by = choose if self._by_kernel(q, plan) else choose_reference
-        choice = by(q, plan, self._wanted(plan.weight.shape[-1]), self.mass)
+        choice = by(sampled(q), plan, self._wanted(plan.weight.shape[-1]), self.mass)
         return choice if self.rest else choice._replace(rest=None)
+
+    def keys_read(self, among: int, plan: Buckets) -> int:
+        """How many keys a query reads among so many."""
+        count = plan.weight.shape[-1]
+        return among - (count - self._wanted(count)) * self.block + (count if self.rest else 0)
 
     def _by_kernel(self, q: Tensor, plan: Buckets) -> bool:
         return usable(q, plan.centre) and fits(q, plan)

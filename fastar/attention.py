@@ -4,6 +4,8 @@ The bias is 0 for an ordinary key, log m for a key that stands for m merged keys
 slot. So merging is exact for equal keys, padding needs no mask and shapes can stay fixed.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,6 +18,7 @@ PLAIN = 4096
 """Keys up to which two bf16 products beat fused attention on a CPU (Zen 4, 70 queries: 2.4 : 2.8 ms for 2,380
 keys); for 70,000 they lose, 141 : 91. They also cost oneDNN some MB for every number of keys it meets."""
 
+ENOUGH = 1024  # queries that are asked what a frame needs
 FEW = 256  # queries up to which cuDNN, which does not split keys among programs, is the slowest on a GPU
 MATH = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 STOCK = {
@@ -47,6 +50,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tenso
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= PLAIN:
         return attend_reference(q, k, v, bias)
     return _fused(q, k, v, bias)
+
+
+def sampled(q: Tensor) -> Tensor:
+    """At most ENOUGH of queries [b, h, n, d], evenly spread: what they need on the whole, all of them do."""
+    return q[:, :, :: math.ceil(q.shape[2] / ENOUGH)] if q.shape[2] > ENOUGH else q
 
 
 def attend_where(reads: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -84,6 +84,7 @@ class Memory(Protocol):
     With tokens `beside` those that may be kept, q has their queries, too, after the others.
     """
 
+    layers: int
     rope: AxialRope
 
     def attend(

@@ -87,8 +87,8 @@ class AxialRope:
         return table
 
 
-def positions(start: int, grid: Sequence[int], device: torch.device) -> Tensor:
-    """Time, row and column [n, 3] of every token of frames, rows and columns, from time `start` on."""
+def positions(start: int | Tensor, grid: Sequence[int], device: torch.device) -> Tensor:
+    """Time, row and column [n, 3] of every token of frames, rows and columns, from time `start` [] on."""
     axes = (torch.arange(size, device=device) for size in grid)
     where = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2).double()
     where[:, 0] += start

@@ -19,7 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .faiss_search import FaissFlat, FaissLSH, FaissPQ, FaissSQ8
+from .kernels import usable
+from .kernels.match import nearest
 
+MANY = 2**20  # products of queries and keys, from which on a kernel that keeps none of them is faster
 RUNS = 16
 """Of the first stage of `_largest` on a CPU. More would do for float32, but not for bfloat16."""
 
@@ -57,6 +60,11 @@ def across_heads(x: Tensor, groups: int = 1) -> Tensor:
     heads = x.shape[1] // groups
     unit = x * torch.rsqrt(x.square().sum(-1, keepdim=True).clamp_min(1e-12) * heads)
     return unit.unflatten(1, (groups, heads)).transpose(2, 3).flatten(3)
+
+
+def many(queries: Tensor, keys: Tensor) -> bool:
+    """Whether the nearest of keys [r, m, w] is best found by a kernel that keeps no matrix of products."""
+    return queries.dim() == 3 and queries.shape[1] * keys.shape[1] > MANY and usable(queries, keys)
 
 
 def share_bucket(a: Tensor, b: Tensor) -> Tensor:
@@ -141,6 +149,13 @@ class LSH(_Scored):
         _check_codes(torch.int8, self.bits, codes)
         sides = (codes > 0).long().unflatten(-1, (-1, self.tables))
         return (sides << torch.arange(sides.shape[-2], device=codes.device)[:, None]).sum(-2)
+
+    def nearest(self, queries: Tensor, keys: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if not many(queries, keys):
+            return super().nearest(queries, keys, valid)
+        _check_codes(torch.int8, self.bits, queries, keys)
+        scores, index = nearest(queries, keys, valid)
+        return self._cosine(scores, queries), index
 
     def _scores(self, a: Tensor, b: Tensor) -> Tensor:
         _check_codes(torch.int8, self.bits, a, b)

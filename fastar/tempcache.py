@@ -16,15 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .kernels import usable
 from .kernels.match import nearest
 from .memory import Past, Pattern, Stats, rows
 from .packed import Packed, pack
 from .rope import AxialRope
-from .search import SEARCHES, Search, across_heads
+from .search import SEARCHES, Search, across_heads, many
 from .window import WindowSink
 
-MANY = 2**20  # products of a frame and a far memory; from here on a kernel that keeps none of them is faster
+FEW = 256  # tokens of a frame up to which pairs are soon compared, and sums so are the same every time
 
 
 class TempCache(WindowSink):
@@ -208,7 +207,8 @@ class TempCache(WindowSink):
         Nothing here depends on which frame it is, so that it can be compiled.
         """
         look = self._looks(keys, times)
-        joins, owner = self._match(look)
+        code = look if self.search is None else self.search.encode(look)
+        joins, owner = self._match(look, code)
         room = self._least_worth(owner, joins)
         wanted = torch.arange(self.tokens, device=look.device) < (~joins).sum(-1, keepdim=True)
         if full:  # before that, the least worth are empty slots
@@ -216,7 +216,7 @@ class TempCache(WindowSink):
         fresh = (~joins).cumsum(-1) - 1
         entry = torch.where(joins, owner, room.gather(1, fresh.clamp_min(0)))
         key, value = (self._rows(x).transpose(1, 2) for x in (keys, values))
-        self._write(entry, joins, look, key, value)
+        self._write(entry, joins, look, code, key, value)
         return entry
 
     def _looks(self, keys: Tensor, times: Tensor) -> Tensor:
@@ -225,9 +225,9 @@ class TempCache(WindowSink):
         groups = len(self.count) // (self.layers * keys.shape[1])
         return across_heads(keys.flatten(0, 1), groups).flatten(0, 1)
 
-    def _match(self, look: Tensor) -> tuple[Tensor, Tensor]:
+    def _match(self, look: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
         """Which tokens join an entry, and which [r, n]. An entry takes one token a frame, the most alike."""
-        best, owner = self._most_alike(look, self.count > 0)
+        best, owner = self._most_alike(look, code, self.count > 0)
         joins = (best >= self._threshold) & (self._from_first(look, owner) >= self.drift)
         if self.margin:
             joins &= best - self._second(look, owner) >= self.margin
@@ -235,14 +235,17 @@ class TempCache(WindowSink):
             joins &= joins.to(best.dtype).mean(-1, keepdim=True) >= self.cut
         return joins & ~self._outdone(torch.where(joins, best, -torch.inf), owner), owner
 
-    def _most_alike(self, look: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and index of the `valid` entry [r, far] that each look is nearest to, [r, n] each."""
-        if self.search is None and look.shape[1] * self.far > MANY and usable(look):
+    def _most_alike(self, look: Tensor, code: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and index of the `valid` entry [r, far] that each look is nearest to, [r, n] each.
+
+        `code` is what the search knows looks by.
+        """
+        if self.search is None and many(look, self.look):
             similarity, entry = nearest(look, self.look, valid)
             return similarity, entry
         if self.search is None:
             return (look @ self.look.mT).masked_fill_(~valid[:, None], -1.0).max(-1)
-        _, entry = self.search.nearest(self.search.encode(look), self.code, valid)
+        _, entry = self.search.nearest(code, self.code, valid)
         cosine = (look * rows(self.look, entry)).sum(-1)
         return cosine.masked_fill_(~valid.gather(1, entry), -1.0), entry
 
@@ -289,7 +292,8 @@ class TempCache(WindowSink):
         leaving = torch.zeros_like(self.count, dtype=torch.bool).scatter_(1, victims, wanted)
         stays = (self.count > 0) & ~leaving
         look = rows(self.look, victims)
-        best, target = self._most_alike(look, stays)
+        code = look if self.search is None else rows(self.code, victims)
+        best, target = self._most_alike(look, code, stays)
         merges = (best >= self.floor) & (self._from_first(look, target) >= self.floor)
         merges &= self.time.gather(1, target) >= self.time.gather(1, victims)  # the newer key represents both
 
@@ -297,15 +301,24 @@ class TempCache(WindowSink):
         self.count.masked_fill_(leaving, 0.0).scatter_add_(1, target, moved)
         share = (moved / self.count.gather(1, target).clamp_min(1))[..., None, None]
         shift = share * (rows(self.mean, victims) - rows(self.mean, target))
-        # Where several merge into one, each writes the sum of all: the same, whoever is last.
-        together = (target[:, :, None] == target[:, None]).to(shift.dtype)
-        shift = (together @ shift.flatten(2)).view_as(shift)
-        self.mean[_index(target)] = rows(self.mean, target) + shift
+        self._shift(target, shift)
         self._put(self._far[1], target, rows(self.mean, target))
         self.evicted += (held - moved).sum(-1)
         return merges, target
 
-    def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
+    def _shift(self, target: Tensor, shift: Tensor) -> None:
+        """Add shifts [r, n, heads, d] to the means of these entries [r, n], of which some may be the same."""
+        if self.tokens <= FEW:  # each writes the sum of all: the same, whoever is last
+            together = (target[:, :, None] == target[:, None]).to(shift.dtype)
+            shift = (together @ shift.flatten(2)).view_as(shift)
+            self.mean[_index(target)] = rows(self.mean, target) + shift
+            return
+        means, shift = self.mean.flatten(2), shift.flatten(2)
+        means.scatter_add_(1, target[:, :, None].expand_as(shift), shift)
+
+    def _write(
+        self, entry: Tensor, joins: Tensor, look: Tensor, code: Tensor, key: Tensor, value: Tensor
+    ) -> None:
         """Put each token [r, n] in its entry: the newest key, the mean value, one more in count."""
         before = torch.where(joins, self.count.gather(1, entry), 0.0)
         mean = torch.where(joins[..., None, None], rows(self.mean, entry), 0.0)
@@ -314,7 +327,7 @@ class TempCache(WindowSink):
         self.first_look[_index(entry)] = torch.where(joins[..., None], rows(self.first_look, entry), look)
         self.look[_index(entry)] = look
         if self.search:
-            self.code[_index(entry)] = self.search.encode(look)
+            self.code[_index(entry)] = code
         self.mean[_index(entry)] = mean
         self.count.scatter_(1, entry, before + 1)
         self.time.scatter_(1, entry, self.now.expand_as(entry))

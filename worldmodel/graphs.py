@@ -5,7 +5,7 @@ was recorded stays decided. So all that is told comes in tensors, which are copi
 reads them, and what it finds is copied before the next one runs.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -15,13 +15,13 @@ from fastar import Memory
 
 
 class Graphs:
-    """Calls `imagine` by graphs where the memory is in a steady state, else as it is.
+    """Calls `imagine` by graphs where the memories are in a steady state, else as it is.
 
-    There is one graph for each way in which the memory's own bookkeeping can go.
+    There is one graph for each way in which the memories' own bookkeeping can go.
     """
 
-    def __init__(self, memory: Memory, imagine: Callable[..., Any]) -> None:
-        self.memory, self.imagine = memory, imagine
+    def __init__(self, memories: Sequence[Memory], imagine: Callable[..., Any]) -> None:
+        self.memories, self.imagine = memories, imagine
         self.forget()
 
     def forget(self) -> None:
@@ -32,8 +32,8 @@ class Graphs:
         self.steady = False
 
     def __call__(self, *told: Any) -> Any:
-        phase = self.memory.phase()
-        if phase is None:
+        phase = tuple(memory.phase() for memory in self.memories)
+        if None in phase:
             return self.imagine(*told)
         if not self.steady:  # what is launched for the first time is compiled, which no graph may hold
             self.steady = True
@@ -43,7 +43,8 @@ class Graphs:
             self.pool = torch.cuda.graph_pool_handle()
         torch._foreach_copy_(leaves(self.told), leaves(told))  # pyright: ignore[reportPrivateImportUsage]
         if phase in self.known:
-            self.memory.advance()
+            for memory in self.memories:
+                memory.advance()
         else:
             self.known[phase] = self._record()
         graph, found = self.known[phase]
@@ -51,11 +52,15 @@ class Graphs:
         return cloned(found)
 
     def _record(self) -> tuple[torch.cuda.CUDAGraph, Any]:
-        """Nothing is computed yet, but the memory's bookkeeping goes on as if it were."""
-        self.memory.rope.forget()  # its tables were computed outside, for another frame
+        """Nothing is computed yet, but the memories' bookkeeping goes on as if it were."""
+        self._forget_turns()  # computed outside, for another frame
         recorded = record(lambda: self.imagine(*self.told), self.pool)
-        self.memory.rope.forget()
+        self._forget_turns()
         return recorded
+
+    def _forget_turns(self) -> None:
+        for memory in self.memories:
+            memory.rope.forget()
 
 
 class Recorded:

@@ -15,6 +15,7 @@ from ..attention import logits
 from . import jit, on, precision, require_triton, tl
 
 MOST = 128  # tokens that the kernel can rank at once
+FEW = 256  # queries up to which one program a game, which has all of them before it, is fast
 
 
 def attention_share(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
@@ -51,7 +52,8 @@ def fits(q: Tensor, k: Tensor) -> bool:
     """Whether `masked` can be asked this."""
     kinds = torch.float16, torch.bfloat16, torch.float32
     strided = q.stride(-1) == k.stride(-1) == 1
-    return q.shape[-1] in (64, 128) and k.shape[2] <= MOST and q.dtype == k.dtype in kinds and strided
+    short = q.shape[2] <= FEW and k.shape[2] <= MOST
+    return q.shape[-1] in (64, 128) and short and q.dtype == k.dtype in kinds and strided
 
 
 def masked(q: Tensor, k: Tensor, bias: Tensor, wanted: int, least: float = 0.0, always: int = 1) -> Tensor:

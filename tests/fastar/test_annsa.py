@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from fastar import Dense, TempCache, WindowSink
 from fastar.annsa import AnnSA
-from fastar.attention import attend_reference
+from fastar.attention import attend_reference, sampled
+from fastar.kernels.buckets import gathered
 from fastar.memory import Past
 
 EXACT = dict(rtol=0, atol=1e-12)
@@ -155,6 +156,23 @@ def test_no_more_is_read_than_holds_the_mass(mass, needed):
     q = torch.eye(WIDTH, dtype=torch.float64)[2].expand(1, HEADS, 5, WIDTH) * 5
     plan = AnnSA(density=0.5, block=8, rounds=8).plan(0, past)
     assert (pattern.choose(q, plan).useful.sum(-1) == needed).all()
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_it_knows_how_many_keys_it_reads(rest):
+    memory = CACHES["tempcache"](AnnSA(density=0.4, block=4, every=1, rest=rest))
+    frames = film(24)
+    play(memory, frames)
+    pattern, plan = memory.pattern, memory.plans[0]
+    past = memory._past(0)
+    keys, _, _ = gathered(past.keys, past.values, past.bias, plan, pattern.choose(frames[-1].q, plan))
+    assert pattern.keys_read(past.keys.shape[2], plan) == keys.shape[2] < past.keys.shape[2]
+
+
+def test_many_queries_choose_by_some_of_them():
+    q = torch.arange(5000.0)[None, None, :, None]
+    assert torch.equal(sampled(q)[0, 0, :, 0], torch.arange(0.0, 5000, 5))
+    assert sampled(q[:, :, :9]).shape[2] == 9
 
 
 def test_the_first_layers_may_read_everything():

@@ -454,7 +454,7 @@ def test_without_faiss_one_line_says_how_to_get_it(kind, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("kind", TORCH)
-@pytest.mark.parametrize("queries, keys", [(1, 1), (7, 45), (70, 1120)])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (7, 45), (70, 1120), (1100, 1120)])
 def test_a_gpu_finds_the_same(kind, queries, keys):
     search, x, y = make(kind), normal(2, queries, WIDTH), normal(2, keys, WIDTH, seed=1)
     valid = (torch.arange(keys) % 3 == 0).expand(2, -1)

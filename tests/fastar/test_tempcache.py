@@ -20,7 +20,7 @@ from frames import (
 )
 from torch.testing import assert_close
 
-from fastar import Dense, TempCache, WindowSink
+from fastar import Dense, TempCache, WindowSink, tempcache
 from fastar.attention import attend_reference
 from fastar.window import REBASE
 
@@ -386,8 +386,10 @@ def test_room_is_made_by_merging_what_is_alike():
     )
 
 
-def test_where_several_become_one_at_once_none_is_lost():
+@pytest.mark.parametrize("few", [0, 256], ids=["summed one by one", "in pairs"])
+def test_where_several_become_one_at_once_none_is_lost(few, monkeypatch):
     """Three old entries are all most alike to the same newer one."""
+    monkeypatch.setattr(tempcache, "FEW", few)
     memory = TempCache(1, AT_ONE_PLACE, sink=0, recent=1, far=6, threshold=0.9999, floor=0.8)
     told = [[(0, 1, 0), (3, 2, 0), (6, 3, 0)], [(5, 6, 0), (0, 0, 1), (0, 0, 2)], *([(0, 0, 3)] * 3,) * 2]
     frames = [_row(*(arrow(t, *each) for each in tokens)) for t, tokens in enumerate(told)]

@@ -12,10 +12,11 @@ from rooms import AWAY, HOME, path, play
 from torch.testing import assert_close
 
 from fastar import Dense
-from worldmodel.benchmarks import recorded, table
+from worldmodel.benchmarks import paper, recorded, table
 from worldmodel.benchmarks.attention import attention
 from worldmodel.benchmarks.figures import by_memory, last
 from worldmodel.benchmarks.main import BENCHES, bench
+from worldmodel.benchmarks.paper import decoding
 from worldmodel.benchmarks.rollout import PARTS, Split, enough, rollout
 from worldmodel.checkpoint import save_weights
 from worldmodel.evaluation import clips
@@ -181,16 +182,30 @@ def config(tmp_path_factory):
     merged = OmegaConf.to_container(OmegaConf.merge(shipped, {**changed, "run": None}))
     merged["run"] = {"memories": {"dense": 20}, "steps": 1, "every": 10}
     wan = dict(width=48, heads=2, layers=2, ffn=32, text_width=16)
-    case = dict(wan=wan, pipeline="self-forcing", rows=4, columns=6, frames=96)
-    merged["paper"] |= {"cases": {"small": case}, "lengths": [1, 4], "chunks": 4}
+    case = dict(wan=wan, rows=4, columns=6, frames=96)
+    steered = dict(wan={**wan, "taken": 36, "image": True}, pipeline="longvie", run=4)
+    steered["branches"] = dict(wide=48, width=24, heads=1, ffn=16, layers=1)
+    cases = {
+        "a window": {**case, "pipeline": "rolling-forcing", "dense": True},
+        "signals": {**case, **steered},
+    }
+    merged["paper"] |= {"cases": cases, "lengths": [1, 4]}
     del merged["quick"]
     return merged
 
 
 @pytest.fixture(autouse=True)
 def untold(monkeypatch):
-    """The rooms have no walls to tell of."""
+    """The rooms have no walls to tell of, and Wan's decoder, whose size is its own, has a test for itself."""
     monkeypatch.setattr(clips, "_prompt", lambda episode, at: "a room of stone")
+    monkeypatch.setattr(paper, "decoding", lambda *case: None)
+
+
+def test_decoding_is_measured_in_chunks():
+    pytest.importorskip("diffusers")
+    case = paper.Case({}, "self-forcing", 2, 2)
+    took = decoding(case, torch.device("cpu"), torch.float32, base_dim=8, num_res_blocks=1)
+    assert took is not None and took > 0
 
 
 @pytest.mark.parametrize("what", BENCHES)

@@ -8,7 +8,7 @@ for it.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from fastar import Cross, Memory
 
 from ..denoiser import WHOLE_PROMPT
 from .forcing import MakeMemory, Recall, SelfForcing
-from .wan import Block, Told, Wan, heard
+from .wan import Block, Told, Wan, fuse, heard
 
 STILL = 20  # channels that say what picture a frame begins with: 4 of a mask, 16 of its latent
 
@@ -51,6 +51,11 @@ class DualControl(nn.Module):
 
     def __len__(self) -> int:
         return len(self.control_combine_linears)
+
+    def fuse(self) -> None:
+        """As `Wan.fuse`."""
+        fuse(self.control_blocks_dense)
+        fuse(self.control_blocks_sparse)
 
     def read_prompt(
         self, states: Tensor, bias: Tensor, features: Tensor | None
@@ -106,20 +111,21 @@ class LongVie(SelfForcing):
         self.branches = branches
         self.control_memory: Memory = memory(2 * len(branches), wan.rope)
 
+    @property
+    def memories(self) -> list[Memory]:
+        return [self.memory, self.control_memory]
+
     @torch.no_grad()
     def begin(
         self, texts: Sequence[Tensor], size: tuple[int, int], seed: int = 0, image: Tensor | None = None
     ) -> None:
         """`image` are CLIP's features [b, 257, 1280] of the picture to begin with, if it reads any."""
         self.image = image
-        self.control_memory.reset()
         super().begin(texts, size, seed)
         tokens = self._reads[0].kept
         self._control_reads = [Recall(self.control_memory, i, tokens) for i in range(2 * len(self.branches))]
 
-    @torch.no_grad()
-    def say(self, texts: Sequence[Tensor]) -> None:
-        texts = [text.to(self.device, self.dtype) for text in texts]
+    def _hear(self, texts: Sequence[Tensor]) -> None:
         context = self.wan.context(texts, self.image)
         self._prompt = heard(self.wan.blocks, *context)
         self._control_prompts = self.branches.read_prompt(*context)
@@ -135,16 +141,21 @@ class LongVie(SelfForcing):
         self._still = (nothing if still is None else still).to(self.device)
         whole = (x if x.shape[2] > self.wan.given else torch.cat([x, nothing], 2) for x in (dense, sparse))
         self._signals = [self.wan.tokens(x.to(self.device, self.dtype)) for x in whole]
-        return self.step()
+        return super().step()
 
-    def _remember(self, latents: Tensor) -> None:
-        super()._remember(latents)
-        for layer in range(2 * len(self.branches)):
-            self.control_memory.commit(layer)
+    def step(self) -> Tensor:
+        raise RuntimeError("LongVie makes a chunk under signals: call steer.")
 
-    def _run(self, x: Tensor, time: Tensor) -> Tensor:
-        dense, sparse = self._signals
+    def _fuse(self) -> None:
+        super()._fuse()
+        self.branches.fuse()
+
+    def _told(self) -> tuple[Tensor, Any]:
+        return super()._told()[0], (*self._signals, self._still)
+
+    def _run(self, x: Tensor, time: Tensor, start: Tensor, steering: Any) -> Tensor:
+        dense, sparse, still = steering
         prompts, reads = self._control_prompts, self._control_reads
         control = Steered(self.branches, dense, sparse, prompts, reads, self.cross)
-        told = time.expand(len(x), -1), self.finished, self._prompt, self._reads, self.cross, control
-        return self.wan(torch.cat([x, self._still.to(x.dtype)], 2).to(self.dtype), *told).float()
+        told = time.expand(len(x), -1), start, self._prompt, self._reads, self.cross, control
+        return self.wan(torch.cat([x, still.to(x.dtype)], 2).to(self.dtype), *told).float()

@@ -114,20 +114,40 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor, where: Tensor, read: Read, cross: Cross, told: Told) -> Tensor:
         """x [b, f, n, width], e [b, f, 6, width] -> like x."""
-        frames = x.shape[1]
-        adapt = (self.modulation[:, None] + e)[:, :, :, None].unbind(2)
-        shift, scale, gate, late_shift, late_scale, late_gate = adapt
-        inner = adapted(self.norm1(x), shift, scale).flatten(1, 2)
-        attended = read(self.self_attn.queries(inner), *self.self_attn.keys_values(inner), where)
-        x = x + gate * self.self_attn.join(attended).unflatten(1, (frames, -1))
-
-        q = self.cross_attn.queries(self.norm3(x).flatten(1, 2))
+        attended = read(*self.ask(x, e), where)
+        x, q = self.turn(x, e, attended)
         heard = cross.read(q, told.keys, told.values, told.bias)
         if told.image is not None:
             heard = heard + attend(q, *told.image)
-        x = x + self.cross_attn.join(heard).unflatten(1, (frames, -1))
+        return self.answer(x, e, heard)
 
-        return x + late_gate * self.ffn(adapted(self.norm2(x), late_shift, late_scale))
+    def ask(self, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of self-attention, [b, h, f n, d] each."""
+        shift, scale, _ = self._adapt(e)[:3]
+        inner = adapted(self.norm1(x), shift, scale).flatten(1, 2)
+        return self.self_attn.queries(inner), *self.self_attn.keys_values(inner)
+
+    def turn(self, x: Tensor, e: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens with what self-attention found, and what they ask the prompt [b, h, f n, d]."""
+        gate = self._adapt(e)[2]
+        x = x + gate * self.self_attn.join(attended).unflatten(1, (x.shape[1], -1))
+        return x, self.cross_attn.queries(self.norm3(x).flatten(1, 2))
+
+    def answer(self, x: Tensor, e: Tensor, heard: Tensor) -> Tensor:
+        """The tokens with what cross-attention found, after the MLP."""
+        shift, scale, gate = self._adapt(e)[3:]
+        x = x + self.cross_attn.join(heard).unflatten(1, (x.shape[1], -1))
+        return x + gate * self.ffn(adapted(self.norm2(x), shift, scale))
+
+    def _adapt(self, e: Tensor) -> Sequence[Tensor]:
+        """Shift, scale and gate of self-attention, then of the MLP, [b, f, 1, width] each."""
+        return (self.modulation[:, None] + e)[:, :, :, None].unbind(2)
+
+    def fuse(self) -> None:
+        """Compile what lies between the reads, for a GPU: norms, gates and projections become few kernels."""
+        for part in ("ask", "turn", "answer"):
+            if part not in vars(self):  # else it is done
+                setattr(self, part, torch.compile(getattr(self, part), dynamic=False))
 
 
 class Head(nn.Module):
@@ -199,11 +219,15 @@ class Wan(nn.Module):
         self.head = Head(width, given * self.patch[1] * self.patch[2], eps)
         self.img_emb = ImageReader(width) if image else None
 
+    def fuse(self) -> None:
+        """Compile what lies between the reads of every layer, see `Block.fuse`."""
+        fuse(self.blocks)
+
     def forward(
         self,
         x: Tensor,
         time: Tensor,
-        start: int,
+        start: int | Tensor,
         prompt: Sequence[Told],
         reads: Sequence[Read],
         cross: Cross = WHOLE_PROMPT,
@@ -261,6 +285,11 @@ class Wan(nn.Module):
         bias[:, -1] = math.log(self.text_length - length + 1)  # the last one is all of the padding
         features = self.img_emb(image) if image is not None and self.img_emb is not None else None
         return states, bias, features
+
+
+def fuse(blocks: nn.ModuleList) -> None:
+    for block in blocks:
+        cast(Block, block).fuse()
 
 
 def heard(blocks: nn.ModuleList, states: Tensor, bias: Tensor, features: Tensor | None) -> list[Told]:

@@ -12,7 +12,9 @@ MARKS = "osD^v<>PX*ph"
 LINEAR, LOG = ("linear", "linear"), ("log", "log")
 
 
-def draw(out: Path, rollout: Sequence[Row], attention: Sequence[Row]) -> list[Path]:
+def draw(
+    out: Path, rollout: Sequence[Row], attention: Sequence[Row], paper: Sequence[Row] = ()
+) -> list[Path]:
     """Write what there are rows for as PNG; returns the files."""
     written, lengths = [], {row["frame"] for row in rollout}
     for name, heading, rows, axes, scales in (
@@ -24,6 +26,13 @@ def draw(out: Path, rollout: Sequence[Row], attention: Sequence[Row]) -> list[Pa
         points = by_memory(rows, *axes)
         if points and (axes[0] != "frame" or len(lengths) > 1):
             written.append(scatter(out / f"{name}.png", heading, points, axes, scales))
+    for case in dict.fromkeys(row["case"] for row in paper):
+        rows = [row for row in paper if row["case"] == case]
+        for axis, what in ("fps", "frames per second"), ("cache GB", "cache in GB"):
+            path = out / f"paper {case} {axis}.png".replace(" ", "-")
+            written.append(
+                scatter(path, f"{case}, {what}", by_memory(rows, "frame", axis), ("frame", axis), LOG)
+            )
     return written
 
 

@@ -20,13 +20,14 @@ from ..evaluation.fidelity import rounding
 from ..evaluation.merging import merging
 from ..evaluation.pace import pace
 from ..evaluation.recall import TRACKED, tracked
-from ..evaluation.results import Results, commit, machine, table
+from ..evaluation.results import Results, Row, commit, machine, table
 from ..evaluation.tape import record
 from ..load import load_world, method_of, suited
 from ..world import World
-from . import paper
+from . import chunk, paper
 from .attention import attention
 from .figures import draw
+from .paper import Case
 from .recorded import HISTORY, Recording, play
 from .rollout import rollout
 from .table import joined
@@ -49,6 +50,8 @@ class Bench:
     ) -> None:
         self.weights, self.data, self.out = load_weights(weights), data, out
         self.memories, self.lengths, self.questions, self.how = memories, sorted(lengths), questions, how
+        self.device, self.dtype = torch.device(how["device"]), getattr(torch, how["dtype"])
+        self.launch = {name: how[name] for name in ("graphs", "fuse")}
         facts = {"machine": machine(how["device"]), "torch": torch.__version__, "dtype": how["dtype"]}
         facts |= {"weights": self.weights.hash, "commit": commit(), "memories": dict(memories)}
         self.results = Results(out, "bench", facts, go_on=True)
@@ -137,33 +140,50 @@ class Bench:
         memories: Mapping[str, Any],
         lengths: Sequence[int],
         every: int,
-        chunks: int | None,
+        only: Sequence[str] | None,
     ) -> None:
-        """Each case under each memory; `chunks` that are run, or all. After them a chunk costs the same."""
-        device, dtype = torch.device(self.how["device"]), getattr(torch, self.how["dtype"])
+        """Each case, or `only` these, under each memory."""
         for name, options in cases.items():
-            case = paper.Case(**options)
-            length = min(chunks or case.chunks, case.chunks)
-            if not self.results.find("paper", case=name, memory="dense", chunk=max(lengths)):
-                forcing = case.open(paper.Nothing, device, dtype)
-                for row in paper.replayed(case, forcing, lengths):
-                    self.results.add("paper", {"case": name, "memory": "dense", "how": "replayed", **row})
-                del forcing
+            if only is not None and name not in only:
+                continue
+            case = Case(**options)
+            decoding = paper.decoding(case, self.device, self.dtype)
             for memory, axes in memories.items():
-                if not self.results.find("paper", case=name, memory=memory, chunk=length):
-                    chosen = method(**paper.in_chunks(axes, case.tokens))
-                    forcing = case.open(chosen.cache, device, dtype, chosen.cross)
-                    for row in paper.run(forcing, length, every):
-                        self.results.add("paper", {"case": name, "memory": memory, "how": "run", **row})
-                    del forcing
+                self._paper(name, case, memory, axes, every)
+            self._paper_dense(name, case, lengths, every)
             rows = [row for row in self.results.rows("paper") if row["case"] == name]
             for row in paper.summary(rows, case.chunks):
                 if not self.results.find("paper, whole videos", case=name, memory=row["memory"]):
-                    self.results.add("paper, whole videos", {"case": name, **row})
+                    self.results.add("paper, whole videos", {"case": name, **row, "decoding": decoding})
+
+    def _paper(self, name: str, case: Case, memory: str, axes: Mapping[str, Any], every: int) -> None:
+        """A case under a bounded memory, then where the time of its chunks goes."""
+        length, where = min(case.run or case.chunks, case.chunks), {"case": name, "memory": memory}
+        if self.results.find("paper, parts", **where):
+            return
+        launch = self.launch | axes.get("launch", {})
+        chosen = method(**paper.in_chunks({k: v for k, v in axes.items() if k != "launch"}, case.tokens))
+        forcing = case.open(chosen.cache, self.device, self.dtype, chosen.cross, **launch)
+        row: Row = {}
+        for row in paper.run(forcing, length, every):
+            self.results.add("paper", {**where, "how": "run", **row})
+        spent = {**where, **chunk.parts(forcing), "s a chunk": row["s a chunk"]}
+        self.results.add("paper, parts", spent | (chunk.trace(forcing) if self.device.type == "cuda" else {}))
+
+    def _paper_dense(self, name: str, case: Case, lengths: Sequence[int], every: int) -> None:
+        if not self.results.find("paper", case=name, memory="dense", chunk=max(lengths)):
+            forcing = case.open(paper.Nothing, self.device, self.dtype, **self.launch)
+            for row in paper.replayed(case, forcing, lengths):
+                self.results.add("paper", {"case": name, "memory": "dense", "how": "replayed", **row})
+            del forcing
+        if case.dense and not self.results.find("paper", case=name, memory="dense, run", chunk=case.chunks):
+            forcing = case.open(paper.Best, self.device, self.dtype, **self.launch)
+            for row in paper.run(forcing, case.chunks, every):
+                self.results.add("paper", {"case": name, "memory": "dense, run", "how": "run", **row})
 
     def draw(self) -> None:
         rows = self.results.rows
-        for path in draw(self.out, [*rows("rollout"), *rows("run")], rows("attention")):
+        for path in draw(self.out, [*rows("rollout"), *rows("run")], rows("attention"), rows("paper")):
             print(path)
 
 
