@@ -148,8 +148,8 @@ class Bench:
                 continue
             case = Case(**options)
             decoding = paper.decoding(case, self.device, self.dtype)
-            for memory, axes in memories.items():
-                self._paper(name, case, memory, axes, every)
+            for memory in case.memories or memories:
+                self._paper(name, case, memory, memories[memory], every)
             self._paper_dense(name, case, lengths, every)
             rows = [row for row in self.results.rows("paper") if row["case"] == name]
             for row in paper.summary(rows, case.chunks):
@@ -161,6 +161,7 @@ class Bench:
         length, where = min(case.run or case.chunks, case.chunks), {"case": name, "memory": memory}
         if self.results.find("paper, parts", **where):
             return
+        torch._dynamo.reset()  # what was compiled for other shapes only fills its cache
         launch = self.launch | axes.get("launch", {})
         chosen = method(**paper.in_chunks({k: v for k, v in axes.items() if k != "launch"}, case.tokens))
         forcing = case.open(chosen.cache, self.device, self.dtype, chosen.cross, **launch)

@@ -51,6 +51,7 @@ class Case:
     branches  arguments of LongVie 2's control branches, which `pipeline` longvie has
     run       chunks that a bounded memory is really run for; after them a chunk costs the same
     dense     whether dense attention is really run, too, to the end
+    memories  names of those that are run; None for all
     """
 
     wan: dict[str, Any]
@@ -61,6 +62,7 @@ class Case:
     branches: dict[str, Any] | None = None
     run: int | None = None
     dense: bool = False
+    memories: Sequence[str] | None = None
 
     @property
     def chunks(self) -> int:
