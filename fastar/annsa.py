@@ -17,7 +17,9 @@ from torch import Tensor
 from .attention import attend, sampled
 from .kernels import usable
 from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, of_heads, read, take
+from .kernels.match import nearest
 from .memory import Past
+from .search import many
 
 
 class AnnSA:
@@ -69,7 +71,9 @@ class AnnSA:
             past.values[:, :, far],
             of_heads(past.keys, past.bias)[..., far],
         )
-        order = self._cluster(keys, bias, count).argsort(dim=-1, stable=True)
+        cluster = self._cluster(keys, bias, count)
+        # a GPU sorts by digits, of which short numbers have fewer
+        order = (cluster.short() if count < 2**15 else cluster).argsort(dim=-1, stable=True)
         sizes = take(bias.exp(), order).unflatten(2, (count, -1))
         total = sizes.sum(-1)
         share = (sizes / total[..., None].clamp_min(1e-9))[..., None, :].to(keys.dtype)
@@ -126,4 +130,8 @@ class AnnSA:
 
 def _nearest(x: Tensor, centre: Tensor) -> Tensor:
     """Which centre [b, h, i, d] is nearest to each x [b, h, f, d]."""
-    return (x @ centre.mT - 0.5 * centre.square().sum(-1)[:, :, None]).argmax(-1)
+    half = 0.5 * centre.square().sum(-1)
+    rows, centres = x.flatten(0, 1), centre.flatten(0, 1)
+    if many(rows, centres):
+        return nearest(rows, centres, offset=-half.flatten(0, 1).float())[1].view(x.shape[:3])
+    return (x @ centre.mT - half[:, :, None]).argmax(-1)

@@ -77,16 +77,13 @@ def gathered(
     """
     bias = of_heads(keys, bias)
     rows = take(buckets.order.unflatten(2, (-1, buckets.block)), choice.bucket).flatten(2) + buckets.start
-    keys, values, bias = (
-        torch.cat([x[:, :, : buckets.start], x[:, :, buckets.end :], take(x, rows)], 2)
-        for x in (keys, values, bias)
-    )
     idle = ~choice.useful.repeat_interleave(buckets.block, -1)
-    bias[..., -rows.shape[2] :].masked_fill_(idle, -torch.inf)
-    if choice.rest is None:
-        return keys, values, bias
-    rest = buckets.centre, buckets.value, choice.rest
-    keys, values, bias = (torch.cat(pair, 2) for pair in zip((keys, values, bias), rest, strict=True))
+    read = take(keys, rows), take(values, rows), take(bias, rows).masked_fill(idle, -torch.inf)
+    rest = (buckets.centre, buckets.value, choice.rest) if choice.rest is not None else ()
+    keys, values, bias = (
+        torch.cat([x[:, :, : buckets.start], x[:, :, buckets.end :], chosen, *mean], 2)
+        for x, chosen, *mean in zip((keys, values, bias), read, *([rest] if rest else []), strict=True)
+    )
     return keys, values, bias
 
 

@@ -18,15 +18,23 @@ from . import allocate_descriptors, jit, movable, multiprocessors, on, precision
 
 
 def nearest_reference(
-    queries: Tensor, keys: Tensor, valid: Tensor | None = None, *, second: bool = False
+    queries: Tensor,
+    keys: Tensor,
+    valid: Tensor | None = None,
+    *,
+    offset: Tensor | None = None,
+    second: bool = False,
 ) -> tuple[Tensor, ...]:
     """Largest product of queries [r, n, c] with keys [r, m, c] -> similarity fp32, index int64 [r, n].
 
     Keys where `valid` [r, m] is False are never found; where none is valid, similarity is -inf and index 0.
-    `second` adds the largest product with any other key [r, n], -inf where there is none.
+    `offset` fp32 [r, m] joins the products of each key: minus half of its square makes it the nearest by
+    distance. `second` adds the largest product with any other key [r, n], -inf where there is none.
     """
     wide = torch.float64 if queries.dtype in (torch.int8, torch.float64) else torch.float32
     products = queries.to(wide) @ keys.to(wide).mT
+    if offset is not None:
+        products = products + offset[:, None]
     if valid is not None:
         products = torch.where(valid[:, None], products, -torch.inf)
     index = products.argmax(-1)  # the first of equals
@@ -67,11 +75,13 @@ TILES = {
 }
 
 
+@torch.compiler.disable(reason="nothing around it could be fused with it")
 def nearest(
     queries: Tensor,
     keys: Tensor,
     valid: Tensor | None = None,
     *,
+    offset: Tensor | None = None,
     second: bool = False,
     tiles: Tiles | None = None,
     parts: int | None = None,
@@ -82,7 +92,7 @@ def nearest(
     the keys are chosen from shapes alone; name them to compare. Never waits for the GPU.
     """
     require_triton()
-    _check(queries, keys, valid)
+    _check(queries, keys, valid, offset)
     (r, n, _), m = queries.shape, keys.shape[1]
     tiles = tiles or _tiles(queries, keys, second)
     if tiles.tma and not movable(queries, keys):
@@ -95,12 +105,15 @@ def nearest(
     parts = parts or splits(programs, steps, slots, 3 * r * n)
     best, other = queries.new_empty(2, parts, r, n, dtype=torch.float32)
     index = queries.new_empty(parts, r, n, dtype=torch.int64)
-    _launch(queries, keys, valid, best, index, other, second, tiles, -(-steps // parts))
+    penalty = None
+    if valid is not None or offset is not None or m % tiles.keys:
+        penalty = _penalty(valid, offset, queries, m, tiles.keys)
+    _launch(queries, keys, penalty, best, index, other, second, tiles, -(-steps // parts))
     found = _first_of_parts(best, index, other) if parts > 1 else (best[0], index[0], other[0])
     return found if second else found[:2]
 
 
-def _check(queries: Tensor, keys: Tensor, valid: Tensor | None) -> None:
+def _check(queries: Tensor, keys: Tensor, valid: Tensor | None, offset: Tensor | None) -> None:
     if queries.dim() != 3 or keys.shape[::2] != queries.shape[::2] or not keys.shape[1]:
         raise ValueError(
             f"Expected queries [r, n, c] and keys [r, m, c] with at least one key, "
@@ -111,8 +124,11 @@ def _check(queries: Tensor, keys: Tensor, valid: Tensor | None) -> None:
         raise TypeError(f"Both must be fp16, bf16, fp32 or int8, got {queries.dtype} and {keys.dtype}.")
     if queries.stride(2) != 1 or keys.stride(2) != 1:
         raise ValueError("The channels of queries and keys must lie side by side; call .contiguous() first.")
-    if valid is not None and valid.shape != keys.shape[:2]:
-        raise ValueError(f"Expected valid {tuple(keys.shape[:2])}, got {tuple(valid.shape)}.")
+    for name, numbers in (("valid", valid), ("offset", offset)):
+        if numbers is not None and numbers.shape != keys.shape[:2]:
+            raise ValueError(f"Expected {name} {tuple(keys.shape[:2])}, got {tuple(numbers.shape)}.")
+    if offset is not None and queries.dtype == torch.int8:
+        raise TypeError("Products of int8 are integers and take no offset.")
 
 
 def _tiles(queries: Tensor, keys: Tensor, second: bool) -> Tiles:
@@ -122,12 +138,9 @@ def _tiles(queries: Tensor, keys: Tensor, second: bool) -> Tiles:
     return TILES[f"{kind} tma" if movable(queries, keys) else kind, second]
 
 
-def _launch(queries, keys, valid, best, index, other, second, tiles, span) -> None:
+def _launch(queries, keys, penalty, best, index, other, second, tiles, span) -> None:
     (r, n, c), m = queries.shape, keys.shape[1]
     whole = queries.dtype == torch.int8
-    penalty = None
-    if valid is not None or m % tiles.keys:
-        penalty = _penalty(valid, queries, m, tiles.keys)
     if tiles.tma:
         allocate_descriptors(queries.device)
     with on(queries.device):
@@ -141,18 +154,20 @@ def _launch(queries, keys, valid, best, index, other, second, tiles, span) -> No
         )  # fmt: skip
 
 
-def _penalty(valid: Tensor | None, queries: Tensor, m: int, keys: int) -> Tensor:
-    """What joins the products [r or 1, whole tiles of keys]: 0 for a valid key, else too little to win."""
+def _penalty(valid: Tensor | None, offset: Tensor | None, queries: Tensor, m: int, keys: int) -> Tensor:
+    """What joins products [r or 1, whole tiles of keys]: offsets, and too little to win if not valid."""
     whole = queries.dtype == torch.int8
     never = -(2**30) if whole else -torch.inf  # products of int8 are less than 2^29, so no sum overflows
-    rows = 1 if valid is None else len(valid)
+    rows = len(queries) if valid is not None or offset is not None else 1
     penalty = torch.full(
         (rows, -(-m // keys) * keys),
         never,
         dtype=torch.int32 if whole else torch.float32,
         device=queries.device,
     )
-    penalty[:, :m] = 0 if valid is None else torch.where(valid, 0, never)
+    penalty[:, :m] = 0 if offset is None else offset
+    if valid is not None:
+        penalty[:, :m].masked_fill_(~valid, never)
     return penalty
 
 

@@ -279,6 +279,21 @@ def whole(*shape: int, dtype: torch.dtype, seed: int = 0, most: int = 3) -> Tens
 KINDS = [torch.float16, torch.int8, *([torch.bfloat16] if GPU else [torch.float32])]
 
 
+@pytest.mark.parametrize("m", [1, 77])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_an_offset_joins_the_products_of_a_key(m, chosen):
+    """With minus half of its square the nearest by distance is found."""
+    queries, keys = whole(2, 9, 16, dtype=torch.float32), whole(2, m, 16, dtype=torch.float32, seed=1)
+    offset = -0.5 * keys.square().sum(-1)
+    valid = torch.arange(m, device=DEVICE).expand(2, -1) % 2 == 0 if chosen else None
+    got = nearest(queries, keys, valid, offset=offset)
+    assert_close(got, nearest_reference(queries, keys, valid, offset=offset), rtol=0, atol=0)
+    apart = torch.cdist(queries, keys)
+    if valid is not None:
+        apart = apart.masked_fill(~valid[:, None], torch.inf)
+    assert_close(apart.gather(2, got[1][..., None])[..., 0], apart.amin(-1))
+
+
 @pytest.mark.parametrize("n, m, c", [(1, 1, 16), (37, 77, 48), (40, 50, 128)] + [(700, 1120, 384)] * GPU)
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 @pytest.mark.parametrize("cut", MATCHES)

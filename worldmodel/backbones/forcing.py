@@ -121,6 +121,8 @@ class Forcing:
 
     def _fuse(self) -> None:
         self.wan.fuse()
+        for memory in self.memories:
+            memory.fuse()
 
     def _told(self) -> tuple[Tensor, Any]:
         """At which latent frame the next chunk begins [], and what steers it."""

@@ -162,8 +162,8 @@ class TrackedTempCache(TrackedWindow, TempCache):
         slots[..., first : first + entry.shape[-1]] = torch.where(entry < 0, -1, self._whole + entry)
         return slots
 
-    def _write(self, entry: Tensor, joins: Tensor, look: Tensor, key: Tensor, value: Tensor) -> None:
-        super()._write(entry, joins, look, key, value)
+    def _write(self, entry: Tensor, *what: Tensor) -> None:
+        super()._write(entry, *what)
         self.entry = torch.cat([self.entry, entry], 1) if self.entry.numel() else entry
 
     def _empty(self, victims: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

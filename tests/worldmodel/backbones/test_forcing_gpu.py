@@ -10,7 +10,11 @@ from worldmodel.backbones.longvie import DualControl, LongVie
 from worldmodel.backbones.wan import IMAGE_WIDTH, Wan
 from worldmodel.denoiser import WHOLE_PROMPT
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32", "ignore:Synchronization debug mode"),
+]
 
 SPACE, TEXT = (8, 12), 32
 TOKENS = 2 * 4 * 6  # of a chunk of two latent frames
