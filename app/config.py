@@ -15,6 +15,7 @@ from yaml import YAMLError
 from .errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
+BACKBONES = {"longvie2": "longvie.yaml"}  # that can be played, and the settings above those of play
 
 
 def version() -> str:
@@ -45,15 +46,35 @@ def load(path: Path, overrides: Iterable[str] = ()) -> DictConfig:
     return cfg
 
 
-def above_play(path: Path, overrides: Iterable[str]) -> DictConfig:
-    """The settings of configs/play.yaml and those of another file together, changed by words."""
-    below = load(ROOT / "configs" / "play.yaml")
-    OmegaConf.set_struct(below, False)
-    cfg = cast(DictConfig, OmegaConf.merge(below, load(path)))
+def above_play(path: Path, overrides: Sequence[str]) -> DictConfig:
+    """The settings of configs/play.yaml and those of another file together, changed by words.
+
+    Between them come those of the backbone that the file or the words name. Raises UsageError for one that
+    there is not.
+    """
+    cfg, above = load(ROOT / "configs" / "play.yaml"), load(path)
+    layers = [above]
+    if (backbone := backbone_of(above, overrides)) is not None:
+        layers = [load(ROOT / "configs" / BACKBONES[backbone]), above]
+    if path.resolve() == ROOT / "configs" / "play.yaml":
+        layers.pop()  # it is the lowest
+    OmegaConf.set_struct(cfg, False)
+    cfg = cast(DictConfig, OmegaConf.merge(cfg, *layers))
     OmegaConf.set_struct(cfg, True)
     for word in overrides:
         assign(cfg, word)
     return cfg
+
+
+def backbone_of(cfg: DictConfig, overrides: Iterable[str]) -> str | None:
+    """The backbone that settings or words name, the last word if several do."""
+    said = [word.partition("=")[2] for word in overrides if word.startswith("backbone=")]
+    name = said[-1] if said else cfg.get("backbone")
+    if name in (None, "null", ""):
+        return None
+    if name not in BACKBONES:
+        raise UsageError(f"No backbone {name!r}{suggestion(str(name), BACKBONES)}")
+    return name
 
 
 def assign(cfg: DictConfig, word: str) -> None:

@@ -3,9 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+
+class Pictures(NamedTuple):
+    """Those of a world: height and width, how many make a second of its time, how many it dreams at once."""
+
+    shape: tuple[int, int]
+    fps: float
+    at_once: int = 1
 
 
 class Stats(Protocol):
@@ -19,7 +27,7 @@ class World(Protocol):
 
     prompt: str
     memory: str
-    words: Sequence[str]  # that a prompt may be made of
+    words: Sequence[str]  # that a prompt may be made of; none where it may be of any
 
     @property
     def memories(self) -> Sequence[str]: ...  # that may be switched to

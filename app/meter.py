@@ -32,6 +32,20 @@ class Meter:
         return 1 / float(np.median(self._recent)) if self._recent else None
 
 
+class Evened:
+    """The time of a frame where a world dreams several at a time: the mean over as many of them."""
+
+    def __init__(self, at_once: int = 1) -> None:
+        self._lately: deque[float] = deque(maxlen=at_once)
+
+    def __call__(self, took: float | None) -> float | None:
+        if took is None:  # after a pause
+            self._lately.clear()
+            return None
+        self._lately.append(took)
+        return sum(self._lately) / len(self._lately)
+
+
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     """Frames per second: p1 is the rate that 99 % of the frames reach, p50 the median."""
     if not seconds:

@@ -10,13 +10,13 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from worldmodel.actions import FPS
 from worldmodel.openings import Opening
 
 from . import config, loop
@@ -27,13 +27,13 @@ from .errors import DisplayError, UsageError, is_out_of_memory
 from .frame import Frame, World
 from .gif import LastSeconds
 from .keys import Keys
-from .meter import Meter
+from .meter import Evened, Meter
 from .past import Past
 from .players import Player
 from .record import Recorder, check_writable
 from .script import Pressed, Script
 from .stopping import on_stop, restore
-from .worlds import open_scenes, open_world
+from .worlds import open_scenes, open_world, pictures
 
 if TYPE_CHECKING:
     from .window import Window  # imports pygame, which headless play does not
@@ -54,6 +54,8 @@ def parser(verb: str = "play", about: str = "Play a dream.") -> config.Parser:
     add = flags.add_argument
     add("--world", help="opening scene")
     add("--start", metavar="PICTURE", help="dream on from this picture")
+    add("--backbone", help="let a published model dream: longvie2; with --weights and --start")
+    add("--weights", metavar="FOLDER", help="where the weights are")
     add("--prompt", help="describe the world in your own words")
     add("--memory", help="how the past is kept: tempcache, window_sink, dense")
     add("--steps", type=int, help="denoising passes per frame")
@@ -75,7 +77,9 @@ def settings(
 ) -> tuple[DictConfig, argparse.Namespace]:
     """The configuration with flags and key=value words applied, and the flags."""
     flags = (words or parser()).parse_intermixed_args(argv)
-    cfg = config.load(flags.config, flags.settings)
+    said = [*flags.settings, *([f"backbone={flags.backbone}"] if flags.backbone else [])]
+    named = config.backbone_of(config.load(flags.config), said)
+    cfg = config.above_play(flags.config, said) if named else config.load(flags.config, said)
     shipped = config.load(config.ROOT / "configs" / "play.yaml")
     if missing := ", ".join(str(name) for name in shipped if name not in cfg):
         raise UsageError(f"{flags.config} lacks {missing}; configs/play.yaml shows every setting.")
@@ -126,10 +130,12 @@ def run(
         check_writable(recordings)
 
     facts = facts_of(cfg, stage)
-    meter = Meter()
-    recorder, lately = Recorder(recordings, facts, FPS), LastSeconds(FPS)
+    of_world = pictures(cfg)
+    meter, evened = Meter(), Evened(of_world.at_once)
+    recorder, lately = Recorder(recordings, facts, of_world.fps), LastSeconds(of_world.fps)
 
     def remember(frame: Frame) -> None:
+        frame = replace(frame, took=evened(frame.took))
         meter.tick(frame.took)
         recorder.see(frame)
         lately.see(frame)
@@ -232,8 +238,9 @@ def open_window(
     from .window import Window
 
     try:
+        how = cfg.mouse, cfg.film, pictures(cfg).shape
         return (kind or Window)(
-            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), cfg.mouse, cfg.film
+            cfg.scale, cfg.overlay, players, partial(diagnostics, cfg), Keys(cfg["keys"]), *how
         )
     except pygame.error as error:
         raise DisplayError(f"No window could be opened: {error}.") from error

@@ -59,9 +59,12 @@ class PromptLine:
         return [word for word in self.words if begun and word.startswith(begun) and word != begun][:most]
 
     def parts(self) -> list[tuple[str, bool]]:
-        """The text in pieces, each with whether the world knows it; the last may yet become known."""
+        """The text in pieces, each with whether the world knows it; the last may yet become known.
+
+        A world without words of its own takes any.
+        """
         pieces, words = re.findall(r"\S+|\s+", self.text), set(self.words)
-        known = [words.issuperset(split(piece)) for piece in pieces]
+        known = [not words or words.issuperset(split(piece)) for piece in pieces]
         if known and self.suggestions():
             known[-1] = True
         return list(zip(pieces, known, strict=True))

@@ -64,6 +64,10 @@ def settings(argv: Sequence[str]) -> tuple[DictConfig, Path]:
 
 def check(script: Script, folder: Path) -> None:
     """Raise UsageError unless the recording says all it takes."""
+    if backbone := script.meta.get("backbone"):
+        raise UsageError(
+            f"{folder} was dreamt by {backbone}, and only dreams of our own weights are replayed."
+        )
     needed = ("world", "seed", "steps", "memory", "memories", "first_frame")
     if missing := [name for name in needed if name not in script.meta]:
         raise UsageError(f"{folder} lacks {', '.join(missing)} in meta.json: no recording of this version.")

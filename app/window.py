@@ -50,13 +50,15 @@ class Window:
         keys: Keys | None = None,
         mouse: bool = False,
         filmed: bool = False,
+        shape: tuple[int, int] = (HEIGHT, WIDTH),
     ) -> None:
         """`others` may play in place of a person; `diagnose` makes of a speed what doctor would say.
 
         While something is recorded a window that is `filmed` is, too, with all that is written on it.
+        `shape` is that of a dream, in pixels of its own.
         """
         self._keys = keys or shipped()
-        self._screen = Screen(scale, HEIGHT, WIDTH, self._keys)
+        self._screen = Screen(scale, *shape, self._keys)
         self._hands = Hands()
         self.controller = Players(human=self._hands, **others)
         self._gamepad = Gamepad()

@@ -13,11 +13,14 @@ from typing import Any, cast
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from worldmodel.actions import FPS
+from worldmodel.episodes import HEIGHT, WIDTH
 from worldmodel.openings import Opening
 
+from . import driven
 from .config import shipped
 from .errors import UsageError, WeightsError
-from .frame import Stats, World
+from .frame import Pictures, Stats, World
 
 
 class Solo:
@@ -63,7 +66,7 @@ class Solo:
         """Let go of all that is remembered, then remember the last frames, if there are any, in this way."""
         import torch
 
-        self._world.memory.reset()
+        self._world.forget()
         gc.collect()
         torch.cuda.empty_cache()
         if self._world.frame_index:
@@ -132,6 +135,8 @@ class Solo:
 
 def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]) -> World:
     """The world model of these settings; adds what it found out about weights and machine to `facts`."""
+    if cfg.backbone is not None:
+        return driven.open_world(cfg, facts, report)
     report("waking up torch")
     import torch
 
@@ -158,8 +163,15 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
     return Solo(world, cfg.memory, belongs, methods)
 
 
+def pictures(cfg: DictConfig) -> Pictures:
+    """What pictures the world of these settings makes."""
+    return Pictures((HEIGHT, WIDTH), FPS) if cfg.backbone is None else driven.pictures(cfg)
+
+
 def open_scenes(cfg: DictConfig) -> Mapping[str, Opening]:
     """The opening scenes there are, by name; first the one made of `start`."""
+    if cfg.backbone is not None:
+        return driven.open_scenes(cfg)
     from worldmodel.openings import load_openings
 
     first = {} if cfg.start is None else begun_by(Path(cfg.start).expanduser())

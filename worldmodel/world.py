@@ -138,6 +138,10 @@ class World:
         self._reads = [Recall(self.memory, layer, last=layer == layers - 1) for layer in range(layers)]
         self._graphs = Graphs([self.memory], self._imagine) if self.graphs else None
 
+    def forget(self) -> None:
+        """Let go of all that is remembered."""
+        self.memory.reset()
+
     def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None) -> "World":
         """Another world over the same networks that remembers in this way; it has yet to begin."""
         return World(

@@ -32,7 +32,7 @@ def test_what_is_no_picture_says_so(tmp_path):
     with pytest.raises(UsageError, match=r"text.png: no picture that can be read. A PNG or JPEG"):
         opening_of(tmp_path / "text.png")
     done = run("--headless", "--start", "nowhere.png")
-    assert done.returncode == 2 and "Cannot start from nowhere.png: No such file" in done.stderr
+    assert done.returncode == 2 and "Cannot read nowhere.png: No such file" in done.stderr
 
 
 def test_it_is_the_first_of_the_scenes(tmp_path):

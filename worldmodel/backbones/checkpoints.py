@@ -115,11 +115,7 @@ def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mappin
     """
     wanted = network.state_dict()
     missing, strange = (sorted(set(a) - set(b)) for a, b in ((wanted, published), (published, wanted)))
-    shapes = [
-        f"{name} {tuple(published[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in published and published[name].shape != wanted[name].shape
-    ]
+    shapes = _misshapen(published, wanted)
     found = {"missing": missing, "not expected": strange, "of another shape": shapes}
     _refuse("This checkpoint is not for this transformer", found)
     network.load_state_dict({name: _in_halves(name, x, heads) for name, x in published.items()})
@@ -128,6 +124,19 @@ def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mappin
 def check_names(path: Path, what: str, missing: Sequence[str], strange: Sequence[str]) -> None:
     """Raise CheckpointError if either list, of what a checkpoint lacks and has too much, is not empty."""
     _refuse(f"{path} is not {what}", {"missing": missing, "not expected": strange})
+
+
+def check_shapes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError that names the tensors of a checkpoint that have another shape than is wanted."""
+    _refuse(f"{path} is of another model", {"of another shape": _misshapen(given, wanted)})
+
+
+def _misshapen(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    return [
+        f"{name} {tuple(given[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in given and given[name].shape != wanted[name].shape
+    ]
 
 
 def _refuse(why: str, found: Mapping[str, Sequence[str]]) -> None:

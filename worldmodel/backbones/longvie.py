@@ -106,14 +106,20 @@ class LongVie(SelfForcing):
     The branches remember in a memory of their own, of the same kind.
     """
 
-    def __init__(self, wan: Wan, branches: DualControl, memory: MakeMemory, **how) -> None:
-        super().__init__(wan, memory, **how)
-        self.branches = branches
+    def __init__(
+        self, wan: Wan, branches: DualControl, memory: MakeMemory, *, cross: Cross = WHOLE_PROMPT, **how
+    ) -> None:
+        super().__init__(wan, memory, cross=cross, **how)
+        self.branches, self._how = branches, how
         self.control_memory: Memory = memory(2 * len(branches), wan.rope)
 
     @property
     def memories(self) -> list[Memory]:
         return [self.memory, self.control_memory]
+
+    def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT) -> "LongVie":
+        """Another video by the same networks that remembers in this way; it has yet to begin."""
+        return LongVie(self.wan, self.branches, memory, cross=cross, **{**self._how, "fuse": self.fuse})
 
     @torch.no_grad()
     def begin(
@@ -137,11 +143,43 @@ class LongVie(SelfForcing):
         `still` [b, chunk, 20, h, w] says what picture a frame begins with. A signal may have it after its own
         channels. By default nothing is said.
         """
+        self._watch(dense, sparse, still)
+        return super().step()
+
+    @torch.no_grad()
+    def go_on_from(self, other: "LongVie", chunks: Sequence[Sequence[Tensor]]) -> None:
+        """Make the next chunk that another video would, told only of its last ones.
+
+        Of each its latents [b, chunk, 16, h, w], and what `steer` was told for them.
+        """
+        self._noise.set_state(other._noise.get_state())
+        self.finished = other.finished - self.chunk * len(chunks)
+        for latents, *told in chunks:
+            self._watch(*told)
+            self._remember(latents.to(self.device), *self._told())
+            self.finished += self.chunk
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next chunk depends on besides the weights, the prompt and the image."""
+        return {
+            "memory": self.memory.state_dict(),
+            "control_memory": self.control_memory.state_dict(),
+            "noise": self._noise.get_state(),
+            "finished": self.finished,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; to be called after `begin`, and followed by `say`."""
+        self.memory.load_state_dict(state["memory"])
+        self.control_memory.load_state_dict(state["control_memory"])
+        self._noise.set_state(state["noise"].cpu())
+        self.finished = state["finished"]
+
+    def _watch(self, dense: Tensor, sparse: Tensor, still: Tensor | None = None) -> None:
         nothing = dense.new_zeros(*dense.shape[:2], STILL, *dense.shape[3:])
         self._still = (nothing if still is None else still).to(self.device)
         whole = (x if x.shape[2] > self.wan.given else torch.cat([x, nothing], 2) for x in (dense, sparse))
         self._signals = [self.wan.tokens(x.to(self.device, self.dtype)) for x in whole]
-        return super().step()
 
     def step(self) -> Tensor:
         raise RuntimeError("LongVie makes a chunk under signals: call steer.")

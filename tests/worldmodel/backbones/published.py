@@ -4,10 +4,12 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
+from worldmodel.backbones.longvie import STILL, DualControl
 from worldmodel.backbones.text import renamed
-from worldmodel.backbones.wan import Wan
+from worldmodel.backbones.wan import IMAGE_WIDTH, Wan
 
 WORDS = ["<pad>", "</s>", "<unk>", "a", "red", "room"]
 TEXT = 16
@@ -15,15 +17,63 @@ TEXT = 16
 
 def folder(root: Path) -> Path:
     """What `run.py generate` wants for both backbones, the transformer with one head of 128 channels."""
-    save_tokenizer(root / "google" / "umt5-xxl")
-    torch.save(encoder_weights(text_encoder()), root / "models_t5_umt5-xxl-enc-bf16.pth")
-    torch.save(autoencoder_weights(autoencoder()), root / "Wan2.1_VAE.pth")
+    shared(root)
     torch.manual_seed(0)
     wan = Wan(width=128, heads=1, layers=2, ffn=64, text_width=TEXT)
     named = {f"model.{name}": x for name, x in wan.state_dict().items()}
     for name in ("self_forcing_dmd.pt", "rolling_forcing_dmd.pt"):
         torch.save({"generator_ema": named}, root / name)
     return root
+
+
+def shared(root: Path) -> None:
+    """What all backbones have in common."""
+    save_tokenizer(root / "google" / "umt5-xxl")
+    torch.save(encoder_weights(text_encoder()), root / "models_t5_umt5-xxl-enc-bf16.pth")
+    torch.save(autoencoder_weights(autoencoder()), root / "Wan2.1_VAE.pth")
+
+
+# ---- LongVie 2
+
+
+def longvie_folder(root: Path) -> Path:
+    """What `run.py play --backbone longvie2` wants: two heads of 128 channels, one in the branches."""
+    shared(root)
+    torch.manual_seed(0)
+    wan = Wan(width=256, heads=2, layers=2, ffn=64, taken=16 + STILL, text_width=TEXT, image=True)
+    base = {name: x.detach().clone() for name, x in wan.state_dict().items()}
+    halves = [{name: base[name] for name in list(base)[i::2]} for i in range(2)]
+    (root / "base").mkdir()
+    for i, half in enumerate(halves, 1):
+        save_file(half, root / "base" / f"diffusion_pytorch_model-0000{i}-of-00002.safetensors")
+    tuned = {name: torch.randn_like(x) / 16 for name, x in base.items() if "self_attn.o" in name}
+    (root / "LongVie").mkdir()
+    save_file(tuned, root / "LongVie" / "dit.safetensors")
+    branches = DualControl(wide=256, width=128, heads=1, ffn=32, layers=1)
+    named = {f"pipe.dual_controller.{name}": x.clone() for name, x in branches.state_dict().items()}
+    save_file(named, root / "LongVie" / "control.safetensors")
+    clip = clip_weights(IMAGE_WIDTH, layers=2, hidden=32)
+    torch.save(clip, root / "models_clip_open-clip-xlm-roberta-large-vit-huge-14.pth")
+    return root
+
+
+def clip_weights(width: int, layers: int, hidden: int, patch: int = 14, side: int = 2) -> dict[str, Tensor]:
+    """A CLIP of pictures of side x side patches, with a stub of the tower of texts."""
+    shapes = {
+        "log_scale": (),
+        "textual.norm.weight": (4,),
+        "visual.patch_embedding.weight": (width, 3, patch, patch),
+        "visual.cls_embedding": (1, 1, width),
+        "visual.pos_embedding": (1, 1 + side * side, width),
+        "visual.head": (width, 8),
+    }
+    parts = {"norm1": (), "attn.to_qkv": (3 * width, width), "attn.proj": (width, width)}
+    parts |= {"norm2": (), "mlp.0": (hidden, width), "mlp.2": (width, hidden)}
+    named = {f"transformer.{i}.{part}": shape for i in range(layers) for part, shape in parts.items()}
+    for name, shape in {"pre_norm": (), **named, "post_norm": ()}.items():
+        shapes |= {f"visual.{name}.weight": shape or (width,), f"visual.{name}.bias": shape[:1] or (width,)}
+    torch.manual_seed(0)
+    return {name: torch.randn(shape) / 16 for name, shape in shapes.items()}
 
 
 # ---- the text encoder
