@@ -58,8 +58,9 @@ def above_play(path: Path, overrides: Sequence[str]) -> DictConfig:
         layers = [load(ROOT / "configs" / BACKBONES[backbone]), above]
     if path.resolve() == ROOT / "configs" / "play.yaml":
         layers.pop()  # it is the lowest
-    OmegaConf.set_struct(cfg, False)
-    cfg = cast(DictConfig, OmegaConf.merge(cfg, *layers))
+    for layer in layers:
+        OmegaConf.set_struct(cfg, False)
+        cfg = cast(DictConfig, OmegaConf.merge(cfg, layer))
     OmegaConf.set_struct(cfg, True)
     for word in overrides:
         assign(cfg, word)

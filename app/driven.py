@@ -97,13 +97,13 @@ def opened(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]
     import torch
 
     from fastar import method
-    from worldmodel.backbones.driven import Driven
     from worldmodel.backbones.load_longvie import (
         open_autoencoder,
         open_image_encoder,
         open_longvie,
         open_text_encoder,
     )
+    from worldmodel.backbones.longvie_game import LongVieGame
 
     from .device import pick_device, pick_dtype, processor
     from .worlds import Solo
@@ -123,7 +123,7 @@ def opened(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]
     image = open_image_encoder(folder, device, precision)
     report("loading LongVie 2")
     longvie = open_longvie(folder, chosen, device, precision, steps=cfg.steps)
-    world = Driven(longvie, vae, text, image, drive_of(cfg), pictures(cfg).shape)
+    world = LongVieGame(longvie, vae, text, image, drive_of(cfg), pictures(cfg).shape)
     weights = fingerprint(files(cfg))
     facts.update(backbone=cfg.backbone, device=device, dtype=dtype, torch=torch.__version__, weights=weights)
     facts.update(processor=processor(device))

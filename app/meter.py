@@ -33,7 +33,10 @@ class Meter:
 
 
 class Evened:
-    """The time of a frame where a world dreams several at a time: the mean over as many of them."""
+    """The time of a frame where a world dreams several at a time: the mean over as many of them.
+
+    None until there are as many since the last pause: whose chunk came first is not told.
+    """
 
     def __init__(self, at_once: int = 1) -> None:
         self._lately: deque[float] = deque(maxlen=at_once)
@@ -43,7 +46,8 @@ class Evened:
             self._lately.clear()
             return None
         self._lately.append(took)
-        return sum(self._lately) / len(self._lately)
+        whole = len(self._lately) == self._lately.maxlen
+        return sum(self._lately) / len(self._lately) if whole else None
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:

@@ -41,11 +41,8 @@ class Camera(NamedTuple):
         """After a turn by so many radians, and then a step."""
         turned = self.turned + turn
         sine, cosine = np.sin(turned), np.cos(turned)
-        return Camera(
-            float(self.x + sine * ahead + cosine * right),
-            float(self.z + cosine * ahead - sine * right),
-            turned,
-        )
+        x, z = self.x + sine * ahead + cosine * right, self.z + cosine * ahead - sine * right
+        return Camera(float(x), float(z), float(turned))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class StreamingEncoder(Streaming):
         first = 1 if self._first else TIME
         if pictures.shape[1] < first or (pictures.shape[1] - first) % TIME:
             raise ValueError(
-                f"Expected {first} pictures and any number of times {TIME}, got {pictures.shape[1]}."
+                f"Expected {first} pictures and any number of times {TIME} more, got {pictures.shape[1]}."
             )
         x = pictures.to(self.device, self.dtype).transpose(1, 2)
         found = []

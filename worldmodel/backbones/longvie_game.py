@@ -44,7 +44,7 @@ class AnyWords:
     words: Sequence[str] = ()
 
 
-class Driven:
+class LongVieGame:
     """One game.
 
     vae         `AutoencoderKLWan` of diffusers
@@ -159,12 +159,16 @@ class Driven:
         self.longvie = before.beside(memory, cross)
         self._begin()
         self.longvie.go_on_from(before, self._lately)
-        return sum(TIME * chunk.latents.shape[1] for chunk in self._lately)
+        read = self.longvie.chunk * len(self._lately)
+        from_the_opening = read == self.longvie.finished
+        return TIME * read - (TIME - 1 if from_the_opening else 0)
 
-    def beside(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None) -> "Driven":
+    def beside(
+        self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None
+    ) -> "LongVieGame":
         """Another game over the same networks that remembers in this way; it has yet to begin."""
         told = self.vae, self.read_text, self.read_image, self.begin_drive, self.size
-        return Driven(self.longvie.beside(memory, cross), *told)
+        return LongVieGame(self.longvie.beside(memory, cross), *told)
 
     # Back and forth in time.
 
