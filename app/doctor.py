@@ -31,7 +31,7 @@ EXTRAS = {  # of pyproject.toml: the modules by which each is known, and what it
     "faiss": (("faiss",), "nearest neighbours on a CPU, for comparison"),
     "backbones": (
         ("diffusers", "transformers", "sentencepiece"),
-        "videos by published backbones: run.py generate",
+        "published backbones: run.py generate, play --backbone longvie2",
     ),
     "bench": (("matplotlib",), "figures of run.py bench"),
     "gpu": (("faiss", "flashinfer", "pynvml"), "other kernels and search on a GPU, for comparison"),

@@ -76,3 +76,13 @@ def test_what_has_a_kind_takes_options_that_are_not_shown():
     assert cfg.memories.tempcache.cache.threshold == 0.8
     with pytest.raises(UsageError, match="No setting memories.tempcache.depth"):
         config.load(config.ROOT / "configs" / "play.yaml", ["memories.tempcache.depth=3"])
+
+
+def test_a_backbone_has_settings_between_those_of_play_and_of_a_verb():
+    serve = config.ROOT / "configs" / "serve.yaml"
+    cfg = config.above_play(serve, ["backbone=longvie2", "steps=3"])
+    assert (cfg.backbone, cfg.weights, cfg.steps, cfg.fps) == ("longvie2", None, 3, 16.0)
+    assert cfg.port == config.load(serve).port and cfg.saves == "saves"
+    assert "longvie" not in config.above_play(serve, [])
+    with pytest.raises(UsageError, match="No backbone 'long'; did you mean longvie2?"):
+        config.above_play(serve, ["backbone=long"])

@@ -89,3 +89,9 @@ def test_t_changes_the_prompt_of_a_running_game():
     world = Watched(watch)
     assert main("--window", "fps=0", world=world) == 0
     assert world.prompt == "red room"
+
+
+def test_a_world_without_words_of_its_own_takes_any(line):
+    line.know((), "a hall")
+    line.text = "Red xyzzy, ro"
+    assert all(known for _, known in line.parts()) and line.suggestions() == []

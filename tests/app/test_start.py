@@ -37,9 +37,8 @@ def test_what_is_no_picture_says_so(tmp_path):
 
 def test_it_is_the_first_of_the_scenes(tmp_path):
     Image.new("RGB", (32, 32), "red").save(tmp_path / "red.png")
-    scenes = open_scenes(
-        OmegaConf.create({"weights": str(ROOT / "assets"), "start": str(tmp_path / "red.png")})
-    )
+    told = {"backbone": None, "weights": str(ROOT / "assets"), "start": str(tmp_path / "red.png")}
+    scenes = open_scenes(OmegaConf.create(told))
     assert next(iter(scenes)) == "red" and len(scenes) > 1
 
 
