@@ -122,7 +122,7 @@ def opened(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]
     text = open_text_encoder(folder, device, precision)
     image = open_image_encoder(folder, device, precision)
     report("loading LongVie 2")
-    longvie = open_longvie(folder, chosen, device, precision, steps=cfg.steps)
+    longvie = open_longvie(folder, chosen, device, precision, steps=cfg.steps, fuse=cfg.fuse)
     world = LongVieGame(longvie, vae, text, image, drive_of(cfg), pictures(cfg).shape)
     weights = fingerprint(files(cfg))
     facts.update(backbone=cfg.backbone, device=device, dtype=dtype, torch=torch.__version__, weights=weights)

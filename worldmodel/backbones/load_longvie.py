@@ -27,10 +27,13 @@ OF_BRANCHES, OF_WAN = "pipe.dual_controller.", "pipe.dit."  # beginnings of name
 HEAD = 128  # channels of a head, of both
 
 
-def open_longvie(folder: Path, chosen: Method, device: str, dtype: torch.dtype, *, steps: int = 8) -> LongVie:
+def open_longvie(
+    folder: Path, chosen: Method, device: str, dtype: torch.dtype, *, steps: int = 8, fuse: bool = False
+) -> LongVie:
     """LongVie 2 with the memory of a method, whose frames are its chunks. Raises CheckpointError.
 
     steps  passes of a chunk, evenly from noise on; the one that remembers it comes on top
+    fuse   as in `Forcing`
     """
     wan = open_wan(folder, device, dtype)
     branches = open_branches(folder, device, dtype)
@@ -40,7 +43,8 @@ def open_longvie(folder: Path, chosen: Method, device: str, dtype: torch.dtype, 
             f"The branches of {CONTROL} are for a transformer of width {wide}, that of {BASE} has {width}."
         )
     levels = [1000 * (1 - i / steps) for i in range(steps)]
-    return LongVie(wan, branches, chosen.cache, steps=levels, cross=chosen.cross)
+    how = {"steps": levels, "graphs": True, "fuse": fuse}
+    return LongVie(wan, branches, chosen.cache, cross=chosen.cross, **how)
 
 
 def open_wan(folder: Path, device: str, dtype: torch.dtype) -> Wan:

@@ -162,16 +162,15 @@ class LongVie(SelfForcing):
     def state_dict(self) -> dict[str, Any]:
         """Everything the next chunk depends on besides the weights, the prompt and the image."""
         return {
-            "memory": self.memory.state_dict(),
-            "control_memory": self.control_memory.state_dict(),
+            "memories": [memory.state_dict() for memory in self.memories],
             "noise": self._noise.get_state(),
             "finished": self.finished,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; to be called after `begin`, and followed by `say`."""
-        self.memory.load_state_dict(state["memory"])
-        self.control_memory.load_state_dict(state["control_memory"])
+        for memory, known in zip(self.memories, state["memories"], strict=True):
+            memory.load_state_dict(known)
         self._noise.set_state(state["noise"].cpu())
         self.finished = state["finished"]
 

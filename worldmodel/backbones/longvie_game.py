@@ -124,8 +124,8 @@ class LongVieGame:
 
     def stats(self) -> Stats:
         """Tokens kept and seen by a layer of the transformer; bytes of its layers and of the branches'."""
-        main, branches = self.longvie.memory.stats(), self.longvie.control_memory.stats()
-        return Stats(main.kept, main.seen, main.bytes + branches.bytes)
+        main, *others = (memory.stats() for memory in self.longvie.memories)
+        return Stats(main.kept, main.seen, main.bytes + sum(other.bytes for other in others))
 
     # How it remembers.
 
@@ -149,8 +149,8 @@ class LongVieGame:
 
     def forget(self) -> None:
         """Let go of all that is remembered."""
-        self.longvie.memory.reset()
-        self.longvie.control_memory.reset()
+        for memory in self.longvie.memories:
+            memory.reset()
 
     @torch.no_grad()
     def switch(self, memory: MakeMemory, cross: Cross = WHOLE_PROMPT, passes: Step | None = None) -> int:
