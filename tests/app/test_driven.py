@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "worldmodel" / "backbones"))
 import published
 
 from app import compare, driven, play, replay, serve
+from app.dreamer import Dreamer
 from app.errors import SaveError, UsageError, WeightsError
-from app.frame import World
+from app.frame import Frame, World
+from app.past import Past
 from app.worlds import open_scenes, open_world, pictures
 from worldmodel.actions import action
 from worldmodel.episodes import Episode
@@ -99,6 +101,29 @@ def test_a_moment_is_gone_back_to_also_under_another_memory(world):
     world.restore(moment)
     assert (world.memory, world.prompt) == ("fast-ar", "a red room")
     assert np.array_equal(played(world, 12, LEFT), expected)
+
+
+def test_a_rewind_into_the_middle_of_a_chunk_dreams_the_same_again(words):
+    """From the moment some frames before, with the keys there were."""
+    cfg, _ = play.settings(words)
+    openings = open_scenes(cfg)
+    world, frames = open_world(cfg, {}, lambda state: None), list[Frame]()
+    dreamer = Dreamer(
+        lambda report: world,
+        openings,
+        "shore",
+        lambda index: LEFT if index % 3 else AHEAD,
+        fps=0,
+        frames=26,
+        past=Past(every=8, megabytes=100),
+        remember=frames.append,
+    )
+    dreamer.run()
+    dreamer.check()
+    assert [frame.index for frame in frames] == list(range(1, 27))
+    dreamer.past.go_back(world, frames[12])
+    again = [world.decode(world.step(frame.keys)) for frame in frames[13:]]
+    assert all(np.array_equal(one, frame.picture) for one, frame in zip(again, frames[13:], strict=True))
 
 
 def test_a_save_is_loaded_and_belongs_to_its_settings(world, words, tmp_path):

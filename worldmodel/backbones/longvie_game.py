@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastar import Cross, Memory, Stats, Step
+from fastar import Cross, Stats, Step
 
 from ..denoiser import WHOLE_PROMPT
 from .drive import Drive
@@ -45,7 +45,7 @@ class AnyWords:
 
 
 class LongVieGame:
-    """One game.
+    """One game. Where a `World` has an axis of games, it is of length 1 here.
 
     vae         `AutoencoderKLWan` of diffusers
     read_text   prompts to T5's features [l, width] each
@@ -128,10 +128,6 @@ class LongVieGame:
         return Stats(main.kept, main.seen, main.bytes + sum(other.bytes for other in others))
 
     # How it remembers.
-
-    @property
-    def memory(self) -> Memory:
-        return self.longvie.memory
 
     @property
     def cross(self) -> Cross:
