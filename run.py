@@ -18,7 +18,7 @@ VERBS = {
 }
 # Verbs with flags and words of their own: the module of app whose `main` takes them.
 MAINS = {verb: verb for verb in ("play", "compare", "replay", "generate", "serve", "doctor", "bench")}
-MAINS["import"] = "foreign"  # which no module can be called
+MAINS |= {"import": "foreign", "gif": "excerpt"}  # what no module can be called, and what one is already
 USAGE = """\
 run.py [play] [flags] [key=value ...]                         play; flags: run.py play --help
 run.py compare A B [C ...] [key=value ...]                    memories side by side: video, table, plots
@@ -28,6 +28,7 @@ run.py generate [flags] [key=value ...]                       a video of a promp
 run.py doctor [flags] [key=value ...]                         what is here, and can it play?
 run.py bench WHAT [--quick] [key=value ...]                   methods side by side; `player`: what play costs
 run.py import FOLDER [key=value ...]                          a video and its keys become a recording
+run.py gif VIDEO [key=value ...]                              some seconds of a recorded video, to share
 run.py {collect|train|eval} [--config FILE] [key=value ...]   make data, train on it, measure
 run.py --version
 """

@@ -32,12 +32,12 @@ from . import config
 from .autopilot import Autopilot
 from .console import Console
 from .dreamer import Dreamer
-from .errors import UsageError
+from .errors import DisplayError, UsageError
 from .frame import Frame, World
 from .gif import LastSeconds
 from .loop import Stage
 from .meter import Meter
-from .play import OpenScenes, OpenWorld, check, open_window, run
+from .play import OpenScenes, OpenWorld, check, no_display, open_window, run
 from .record import Recorder, check_writable, unused
 from .replay import MACHINE
 from .window import Window
@@ -48,6 +48,8 @@ def main(
     argv: Sequence[str], open_world: OpenWorld = open_world, open_scenes: OpenScenes = open_scenes
 ) -> int:
     cfg = settings(argv)
+    if problem := no_display():  # said now, and not after the first run
+        raise DisplayError(f"{problem} SDL_VIDEODRIVER=dummy measures without one.")
     recordings = Path(cfg.recordings).expanduser()
     name = f"{datetime.now():%Y%m%d-%H%M%S}_cost.json"
     out = Path(cfg.out).expanduser() if cfg.out else unused(recordings / name)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .window import Window  # imports pygame, which headless play does not
 
 AUTOPILOT_FRAMES = 300
+PLAYERS = ("human", "autopilot", "replay")
 HOW_TO_SEE = (
     "To play yourself, run this where there is a screen; over ssh, try ssh -X, or set DISPLAY. "
     "Without one, --headless --frames 300 --record dreams into a video."
@@ -103,6 +104,10 @@ def check(cfg: DictConfig) -> None:
     for name, least in {"steps": 1, "scale": 1, "fps": 0, "frames": 1}.items():
         if cfg[name] is not None and cfg[name] < least:
             raise UsageError(f"{name} is {cfg[name]}, but at least {least} is needed.")
+    if cfg.player not in PLAYERS:
+        raise UsageError(f"No player {cfg.player!r}{config.suggestion(cfg.player, PLAYERS)}")
+    if cfg.player == "replay" and cfg.actions is None:
+        raise UsageError("player=replay presses the keys of a recording: say which, by actions=FOLDER.")
     if cfg.rewind.every < 1:
         raise UsageError(f"rewind.every is {cfg.rewind.every}, but at least 1 is needed.")
     Keys(cfg["keys"])
@@ -205,7 +210,9 @@ def find_stage(
     problem = ""
     if not flags.headless:
         try:
-            return open_window(cfg, players)
+            window = open_window(cfg, players)
+            window.hand_to(cfg.player)
+            return window
         except DisplayError as error:
             if flags.window:
                 raise DisplayError(f"{error} {HOW_TO_SEE}") from None

@@ -20,5 +20,11 @@ class Players:
         self.now = names[(names.index(self.now) + 1) % len(names)]
         return self.now
 
+    def to(self, name: str) -> None:
+        """Hand over to the one of this name."""
+        if name not in self._players:
+            raise ValueError(f"No player {name!r}; there is {', '.join(self._players)}.")
+        self.now = name
+
     def __call__(self, index: int) -> np.ndarray:
         return self._players[self.now](index)

@@ -75,6 +75,11 @@ class Window:
         self._rss = ProcessMemory()
         self._diagnose, self._diagnosed = diagnose, queue.SimpleQueue[str]()
 
+    def hand_to(self, player: str) -> None:
+        """Who plays from here on, by name."""
+        self.controller.to(player)
+        self.player = player
+
     def attach(self, dreamer: Dreamer, meter: Meter, recorder: Recorder, lately: LastSeconds) -> None:
         """The window opens before there is anything to show; this is what it will show."""
         self._dreamer, self._meter, self._recorder, self._lately = dreamer, meter, recorder, lately

@@ -6,7 +6,7 @@ import pytest
 from fake_world import FakeWorld, openings
 
 from app import cost
-from app.errors import UsageError
+from app.errors import DisplayError, UsageError
 from app.record import Recorder
 
 
@@ -22,6 +22,13 @@ def test_what_is_printed_is_what_is_written_and_no_recording_stays(tmp_path, cap
     assert told["world"] == "cellar" and told["memory"] == "dense"
     assert told["recording"]["frames"] == 6 and len(told["recording"]["pairs"]) == 2
     assert told["laps"]["driver"] == "dummy" and told["laps"]["playing"]["turns"] > 0
+
+
+def test_without_a_display_nothing_is_dreamt_in_vain(tmp_path, monkeypatch):
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(DisplayError, match="SDL_VIDEODRIVER=dummy measures without one"):
+        main(f"recordings={tmp_path}")
 
 
 def test_every_second_stretch_is_recorded_and_nothing_else(tmp_path, monkeypatch):

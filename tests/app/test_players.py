@@ -2,10 +2,12 @@ import json
 
 import numpy as np
 import pygame
+import pytest
 from fake_world import FakeWorld
 from test_play import Watched, at_each_lap, main, press, until
 
 from app.autopilot import Autopilot
+from app.errors import UsageError
 from app.menu import Menu
 from app.players import Players
 from worldmodel.actions import action
@@ -17,6 +19,26 @@ def test_players_take_turns():
     assert players.next() == "autopilot"
     assert all(np.array_equal(players(i), Autopilot(3)(i)) for i in range(20))
     assert players.next() == "human"
+
+
+def test_another_may_begin(tmp_path):
+    def watch(world):
+        yield from until(lambda: sum(keys.any() for keys in world.steps) > 10)
+        yield pygame.Event(pygame.QUIT)
+
+    world = Watched(watch)
+    words = "player=autopilot", "record=true", "fps=0", f"recordings={tmp_path}"
+    assert main("--window", *words, world=world) == 0
+    (meta,) = tmp_path.glob("*/meta.json")
+    assert json.loads(meta.read_text())["controller"] == "autopilot"
+
+
+@pytest.mark.parametrize(
+    "word, line", [("player=robot", "No player 'robot'"), ("player=replay", "say which, by actions=FOLDER")]
+)
+def test_who_may_not_begin(word, line):
+    with pytest.raises(UsageError, match=line):
+        main(word)
 
 
 def test_f6_hands_the_keys_over_and_a_recording_says_so(tmp_path):
