@@ -4,6 +4,7 @@ Results go to one file, row by row. A run that was stopped goes on where it was,
 and settings are the same.
 """
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -162,6 +163,8 @@ class Bench:
         if self.results.find("paper, parts", **where):
             return
         torch._dynamo.reset()  # what was compiled for other shapes only fills its cache
+        gc.collect()  # graphs and what they run know each other
+        torch.cuda.empty_cache()
         launch = self.launch | axes.get("launch", {})
         chosen = method(**paper.in_chunks({k: v for k, v in axes.items() if k != "launch"}, case.tokens))
         forcing = case.open(chosen.cache, self.device, self.dtype, chosen.cross, **launch)
