@@ -78,7 +78,7 @@ def generate(cfg: DictConfig, out: Path) -> Path:
         raise UsageError(f"No dtype {cfg.dtype!r}{config.suggestion(cfg.dtype, DTYPES)}")
     dtype = getattr(torch, DTYPES[cfg.dtype])
     chosen = method(**cast(dict[str, Any], OmegaConf.to_container(cfg.memories[cfg.memory])))
-    forcing = open_forcing(cfg.backbone, folder, chosen, device, dtype)
+    forcing = open_forcing(cfg.backbone, folder, chosen, device, dtype, fuse=cfg.fuse)
     decoder = open_decoder(folder, device, dtype)
     print("reading the prompt ...", flush=True)
     forcing.begin(features(folder, [cfg.prompt], device, dtype), (cfg.height // 8, cfg.width // 8), cfg.seed)

@@ -49,8 +49,10 @@ def features(folder: Path, prompts: Sequence[str], device: str, dtype: torch.dty
     return load_text_encoder(tokenizer, weights, device, dtype)(prompts)
 
 
-def open_forcing(name: str, folder: Path, chosen: Method, device: str, dtype: torch.dtype) -> Forcing:
-    """A backbone with the memory of a method, whose frames are its chunks."""
+def open_forcing(
+    name: str, folder: Path, chosen: Method, device: str, dtype: torch.dtype, *, fuse: bool = False
+) -> Forcing:
+    """A backbone with the memory of a method, whose frames are its chunks; `fuse` as in `Forcing`."""
     backbone = BACKBONES[name]
     (path,) = find(folder, [backbone.checkpoint])
     published = forcing_generator(read_checkpoint(path))
@@ -59,7 +61,7 @@ def open_forcing(name: str, folder: Path, chosen: Method, device: str, dtype: to
         wan = Wan(**shape)
     wan = wan.to_empty(device="cpu").to(dtype)
     load_into(wan, published, shape["heads"])
-    return backbone.kind(wan.to(device).eval(), chosen.cache, cross=chosen.cross)
+    return backbone.kind(wan.to(device).eval(), chosen.cache, cross=chosen.cross, graphs=True, fuse=fuse)
 
 
 def open_decoder(folder: Path, device: str, dtype: torch.dtype) -> StreamingDecoder:
