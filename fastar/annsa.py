@@ -16,7 +16,18 @@ from torch import Tensor
 
 from .attention import attend, sampled
 from .kernels import usable
-from .kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, of_heads, read, take
+from .kernels.buckets import (
+    Buckets,
+    Choice,
+    choose,
+    choose_reference,
+    fits,
+    gathered,
+    lay_out,
+    of_heads,
+    read,
+    take,
+)
 from .kernels.match import nearest
 from .memory import Past
 from .search import many
@@ -92,9 +103,11 @@ class AnnSA:
 
     def _read(self, q: Tensor, past: Past, plan: Buckets) -> Tensor:
         choice = self.choose(q, plan)
+        asked = past.keys, past.values, past.bias, plan, choice
         if self._by_kernel(q, plan):
-            return read(q, past.keys, past.values, past.bias, plan, choice)
-        return attend(q, *gathered(past.keys, past.values, past.bias, plan, choice))
+            return read(q, *asked)
+        by_kernel = usable(q, past.keys) and q.shape[-1] in (64, 128)
+        return attend(q, *(lay_out if by_kernel else gathered)(*asked))
 
     def choose(self, q: Tensor, plan: Buckets) -> Choice:
         """Buckets that the queries read most, and which of them they need."""

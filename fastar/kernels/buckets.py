@@ -1,7 +1,8 @@
 """Attention over a memory of which only the wanted buckets are read in full: what AnnSA lowers to.
 
 One kernel chooses the buckets, another reads them where they lie. Nothing is gathered first: for the few
-queries of a frame, copying what they read would cost more than reading it.
+queries of a frame, copying what they read would cost more than reading it. For many queries it is the other
+way round, and a third lays it out side by side.
 """
 
 # pyright: reportInvalidTypeForm=false
@@ -18,6 +19,7 @@ from . import jit, multiprocessors, on, precision, require_triton, splits, tl
 from .flash import _finish, _fold, _merge_parts
 
 MOST = 256  # buckets that the kernel can rank at once
+ROWS = 32  # that a program lays out
 QUERIES = 256  # from here on gathering what they read costs less than reading it where it lies
 
 
@@ -163,6 +165,79 @@ def read(
             PRECISION=precision(q), num_warps=4, num_stages=3,
         )  # fmt: skip
     return o[0] if parts == 1 else _merge_parts(o, lse, q.dtype)[0]
+
+
+def lay_out(
+    keys: Tensor, values: Tensor, bias: Tensor | None, buckets: Buckets, choice: Choice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`gathered` as one Triton kernel, for widths that are powers of 2; the bias is fp32."""
+    require_triton()
+    (b, h, m, d), count, wanted = keys.shape, buckets.weight.shape[2], choice.bucket.shape[2]
+    means = 0 if choice.rest is None else count
+    size = m - buckets.order.shape[2] + wanted * buckets.block + means
+    laid = (
+        keys.new_empty(b, h, size, d),
+        values.new_empty(b, h, size, d),
+        keys.new_empty(b, h, size, dtype=torch.float32),
+    )
+    row = None if bias is None else bias.float().expand(b, h, m)
+    rest = choice.rest if choice.rest is None else choice.rest.float().contiguous()
+    with on(keys.device):
+        _lay_out[-(-size // ROWS), b * h](
+            keys, values, row, buckets.order, choice.bucket, choice.useful, buckets.centre, buckets.value,
+            rest, *laid, *keys.stride()[:3], *values.stride()[:3],
+            *(row.stride()[:2] if row is not None else (0, 0)), h, m, buckets.start, buckets.end, wanted,
+            count, size,
+            WIDTH=d, AT_ONCE=ROWS, BLOCK=buckets.block, BIASED=row is not None, SUMMED=rest is not None,
+            num_warps=4,
+        )  # fmt: skip
+    return laid
+
+
+@jit(
+    do_not_specialize=["bb", "bh", "m", "start", "end", "wanted", "count", "size"],
+    do_not_specialize_on_alignment=["bias"],
+)
+def _lay_out(
+    k, v, bias, order, bucket, useful, centre, value, rest, out_k, out_v, out_bias, kb, kh, km, vb, vh, vm,
+    bb, bh, heads, m, start, end, wanted, count, size,
+    WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr, BIASED: tl.constexpr,
+    SUMMED: tl.constexpr,
+):  # fmt: skip
+    """Some rows of one head: what is in no bucket, chosen buckets, means."""
+    head = tl.program_id(1).to(tl.int64)
+    k += head // heads * kb + head % heads * kh
+    v += head // heads * vb + head % heads * vh
+    at = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
+    wide = tl.arange(0, WIDTH)[None, :]
+    whole = m - (end - start)
+    full = whole + wanted * BLOCK
+    chosen = (at >= whole) & (at < full)
+    slot = head * wanted + (at - whole) // BLOCK
+    first = (head * count + tl.load(bucket + slot, mask=chosen, other=0)) * BLOCK
+    place = start + tl.load(order + first + (at - whole) % BLOCK, mask=chosen, other=0)
+    row = tl.where(chosen, place, tl.where(at < start, at, at + (end - start))).to(tl.int64)
+    known = at < full
+    keys = tl.load(k + row[:, None] * km + wide, mask=known[:, None], other=0.0)
+    values = tl.load(v + row[:, None] * vm + wide, mask=known[:, None], other=0.0)
+    penalty = tl.zeros([AT_ONCE], tl.float32)
+    if BIASED:
+        bias += head // heads * bb + head % heads * bh
+        penalty = tl.load(bias + row, mask=known, other=0.0)
+    idle = chosen & (tl.load(useful + slot, mask=chosen, other=1) == 0)
+    penalty = tl.where(idle, -float("inf"), penalty)
+    if SUMMED:
+        mean = (at >= full) & (at < size)
+        bucket_at = head * count + (at - full)
+        mean_at = bucket_at[:, None] * WIDTH + wide
+        keys = tl.where(mean[:, None], tl.load(centre + mean_at, mask=mean[:, None], other=0.0), keys)
+        values = tl.where(mean[:, None], tl.load(value + mean_at, mask=mean[:, None], other=0.0), values)
+        penalty = tl.where(mean, tl.load(rest + bucket_at, mask=mean, other=0.0), penalty)
+    there = at < size
+    out = head * size + at
+    tl.store(out_k + out[:, None] * WIDTH + wide, keys, mask=there[:, None])
+    tl.store(out_v + out[:, None] * WIDTH + wide, values, mask=there[:, None])
+    tl.store(out_bias + out, penalty, mask=there)
 
 
 @jit(do_not_specialize=["n", "count", "wanted"])

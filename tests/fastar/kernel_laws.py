@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from fastar.kernels import flash as flash_file
 from fastar.kernels import match as match_file
-from fastar.kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, read
+from fastar.kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, lay_out, read
 from fastar.kernels.flash import BlockLists, Tiles, attention_reference, flash, merge
 from fastar.kernels.match import nearest, nearest_reference
 from fastar.kernels.needs import masked, masked_reference
@@ -412,6 +412,23 @@ def test_reading_buckets_is_attention_to_what_they_gather(room, n, parts):
         expected, _ = attention_reference(q.double(), *laid)
         found = read(q, k, v, bias, plan, choice, parts=parts)
         assert_close(found.double(), expected, rtol=CLOSE[HALF], atol=CLOSE[HALF])
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_laid_out_is_what_is_gathered(room):
+    """With a bias for all heads, one each and none; with the means of the rest and without; from views."""
+    start, count, block, more = room
+    for d, heads, rest in ((64, 1, True), (128, H, True), (64, None, True), (64, 1, False)):
+        m = start + count * block + more
+        q, k, v = qkv(5, m, d)
+        k, v = (torch.cat([x, x], 2)[:, :, :m] for x in (k, v))
+        bias = None if heads is None else row(B, heads, m)
+        plan = buckets(start, count, block, d)
+        choice = choose_reference(q.float(), plan, -(-count // 3), 0.7)
+        choice = choice if rest else choice._replace(rest=None)
+        expected = gathered(k, v, bias, plan, choice)
+        for found, wanted in zip(lay_out(k, v, bias, plan, choice), expected, strict=True):
+            assert torch.equal(found, wanted)
 
 
 def doubled(plan: Buckets) -> dict[str, Tensor]:

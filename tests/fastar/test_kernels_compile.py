@@ -6,7 +6,7 @@ import pytest
 import torch
 from frames import normal
 
-from fastar.kernels.buckets import Buckets, Choice, choose, read
+from fastar.kernels.buckets import Buckets, Choice, choose, lay_out, read
 from fastar.kernels.flash import TILES, BlockLists, flash
 from fastar.kernels.match import nearest
 from fastar.kernels.needs import masked
@@ -93,6 +93,18 @@ def test_the_reading_of_buckets(biased, summed, d, compiled):
         bias = torch.zeros(1, 1, m) if biased else None
         read(q, k, v, bias, plan, choice, parts=parts)
     assert set(compiled) == {"_read", "_merge"}
+
+
+@WIDTHS
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_laying_out_of_buckets(biased, summed, d, compiled):
+    plan, m = buckets(d), 1260 + 70 * 64
+    k, v = half(2, 1, 2, m, d)
+    chosen = torch.zeros(1, 2, 20, dtype=torch.int64), torch.ones(1, 2, 20, dtype=torch.bool)
+    choice = Choice(*chosen, plan.weight if summed else None)
+    lay_out(k, v, torch.zeros(1, 1, m) if biased else None, plan, choice)
+    assert set(compiled) == {"_lay_out"}
 
 
 def buckets(d: int) -> Buckets:
