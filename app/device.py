@@ -1,6 +1,5 @@
 """Where to dream and in what precision, found by a quick try rather than by name."""
 
-import platform
 import shutil
 import time
 from pathlib import Path
@@ -88,19 +87,6 @@ def seconds(dtype: torch.dtype, tries: int = 7) -> float:
             torch.nn.functional.linear(x, w)
             best = min(best, time.perf_counter() - start)
     return best
-
-
-def processor(device: str) -> str:
-    """What computes, by name: where this and all else is the same, so is what is computed."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    named = [line for line in lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
-    name = named[0].partition(":")[2].strip() if named else platform.processor() or platform.machine()
-    return f"{name}, {torch.get_num_threads()} threads"
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def gpu_bytes() -> int | None:

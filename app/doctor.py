@@ -119,7 +119,9 @@ def extras() -> Iterator[str]:
 
 def devices() -> Iterator[str]:
     """Each device there might be, and what keeps it from being used."""
-    from .device import nvidia_present, processor, torch_without_cuda, unusable
+    from worldmodel.processor import processor
+
+    from .device import nvidia_present, torch_without_cuda, unusable
 
     for device in ("cuda", "mps", "cpu"):
         yield f"{device:7}{unusable(device) or processor(device)}"

@@ -104,8 +104,9 @@ def opened(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], None]
         open_text_encoder,
     )
     from worldmodel.backbones.longvie_game import LongVieGame
+    from worldmodel.processor import processor
 
-    from .device import pick_device, pick_dtype, processor
+    from .device import pick_device, pick_dtype
     from .worlds import Solo
 
     device = pick_device(cfg.device)

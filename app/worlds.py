@@ -142,8 +142,9 @@ def open_world(cfg: DictConfig, facts: dict[str, Any], report: Callable[[str], N
 
     from worldmodel.checkpoint import load_weights
     from worldmodel.load import load_world, method_of
+    from worldmodel.processor import processor
 
-    from .device import pick_device, pick_dtype, processor
+    from .device import pick_device, pick_dtype
 
     report("looking for a device")
     device = pick_device(cfg.device)

@@ -21,9 +21,10 @@ from ..evaluation.fidelity import rounding
 from ..evaluation.merging import merging
 from ..evaluation.pace import pace
 from ..evaluation.recall import TRACKED, tracked
-from ..evaluation.results import Results, Row, commit, machine, table
+from ..evaluation.results import Results, Row, commit, table
 from ..evaluation.tape import record
 from ..load import load_world, method_of, suited
+from ..processor import processor
 from ..world import World
 from . import chunk, paper
 from .attention import attention
@@ -53,7 +54,7 @@ class Bench:
         self.memories, self.lengths, self.questions, self.how = memories, sorted(lengths), questions, how
         self.device, self.dtype = torch.device(how["device"]), getattr(torch, how["dtype"])
         self.launch = {name: how[name] for name in ("graphs", "fuse")}
-        facts = {"machine": machine(how["device"]), "torch": torch.__version__, "dtype": how["dtype"]}
+        facts = {"machine": processor(how["device"]), "torch": torch.__version__, "dtype": how["dtype"]}
         facts |= {"weights": self.weights.hash, "commit": commit(), "memories": dict(memories)}
         self.results = Results(out, "bench", facts, go_on=True)
 

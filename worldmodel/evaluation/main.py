@@ -16,6 +16,7 @@ from ..doom.captions import VOCABULARY
 from ..episodes import episodes
 from ..eyes import Eyes, load_eyes
 from ..load import load_world, method_of
+from ..processor import processor
 from ..training.latents import Library
 from ..vocabulary import Vocabulary
 from ..world import MakeMemory, World
@@ -27,7 +28,7 @@ from .explained import explained
 from .fidelity import fidelity, rounding
 from .pace import in_turns, pace
 from .quality import psnr, quality, sharpness, sheet, tiled
-from .results import Results, machine
+from .results import Results
 from .table import compare
 from .tape import record
 
@@ -52,7 +53,7 @@ class Evaluation:
     ) -> None:
         self.weights, self.data, self.out, self.memories = load_weights(weights), data, out, memories
         self.how: dict[str, Any] = {"device": device, "dtype": dtype, "graphs": graphs}
-        facts = {"machine": machine(device), "dtype": dtype, "weights": self.weights.hash}
+        facts = {"machine": processor(device), "dtype": dtype, "weights": self.weights.hash}
         self.results = Results(out, "eval", facts, go_on=False)
 
     def world(self, memory: str, steps: int = 1) -> World:

@@ -1,14 +1,12 @@
 """What has been measured so far, on disk after every row: what is stopped loses nothing and can go on."""
 
 import json
-import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 Row = dict[str, Any]
 
@@ -75,16 +73,6 @@ def cell(value: Any) -> str:
 def plain(value: Any) -> Any:
     """As JSON has it."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def machine(device: str) -> str:
-    """The processor that computes."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
 
 
 def commit() -> str:
