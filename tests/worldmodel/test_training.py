@@ -373,6 +373,16 @@ def test_beyond_lies_on_the_line_through_both(times):
     assert beyond(start, end, 1.0) is not end
 
 
+def test_the_head_may_go_farther():
+    """And with it all that lies between the blocks and the velocity, no more."""
+    start, end = denoiser(0), denoiser(1)
+    all_as_far, farther = beyond(start, end, 1.1), beyond(start, end, 1.1, 2.0)
+    pairs = zip(all_as_far.named_parameters(), farther.named_parameters(), strict=True)
+    moved = {name.partition(".")[0] for (name, a), (_, b) in pairs if not torch.equal(a, b)}
+    assert moved <= {"adapt", "out", "refiner"} and "out" in moved
+    assert_close(farther.out.weight, start.out.weight + 2 * (end.out.weight - start.out.weight))
+
+
 def test_sharpness_is_told_beside_the_truth():
     told = []
     latents = torch.randn(24, TOKENS, CHANNELS).split([12, 12])

@@ -33,6 +33,7 @@ from .twostream import TwoStream, compile_network
 HISTORIES = ("real", "relived", "alone")
 LEVELS = (1.0, 1.0, 0.6, 0.3)  # where the student dreams from; level 1 twice as often
 SHOWN = 0.02  # the least level at which the critic is shown a frame
+HEAD = ("adapt.", "out.", "refiner.")  # of a denoiser: what makes a velocity of what its blocks have found
 NUDGE = 0.1  # the step of its gradient penalty
 FORGIVEN = 16.0  # frames after which a dream on its own is held to the truth half as much
 
@@ -62,10 +63,13 @@ def train_adversarial(
     truth: float = 0.25,
     history_level: float = 0.15,
     overshoot: float = 1.0,
+    overshoot_head: float | None = None,
     log_every: int = 50,
     save_every: int = 400,
 ) -> Denoiser:
     """Post-train the network; returns its averaged weights, `overshoot` times as far from where they began.
+
+    Those of its head, which draws the detail, `overshoot_head` times, if that is another number.
 
     The critic alone learns for `warmup` steps, then the student's rate rises for `rise` steps: a critic that
     is fooled at once forgets what it knew. `critic` are the arguments of `Judge`; `critic_alone` those of one
@@ -123,7 +127,7 @@ def train_adversarial(
         if run.step % save_every == save_every - 1:
             run.save(**parts)
     run.save(**parts)
-    return beyond(start, average.module, overshoot)
+    return beyond(start, average.module, overshoot, overshoot_head)
 
 
 class Judge:
@@ -156,12 +160,16 @@ class Judge:
         self.learn.load_state_dict(state["learn"])
 
 
-def beyond(start: Denoiser, end: Denoiser, times: float) -> Denoiser:
-    """The network `times` as far along the way from one to the other; what an average blurs comes back."""
-    there = copy.deepcopy(end)
+def beyond(start: Denoiser, end: Denoiser, times: float, head: float | None = None) -> Denoiser:
+    """The network `times` as far along the way from one to the other; what an average blurs comes back.
+
+    Its head `head` times as far: sharper pictures of the same things.
+    """
+    there, begun, ended = copy.deepcopy(end), *(dict(x.named_parameters()) for x in (start, end))
     with torch.no_grad():
-        for x, a, b in zip(there.parameters(), start.parameters(), end.parameters(), strict=True):
-            x.copy_(torch.lerp(a, b, times))
+        for name, x in there.named_parameters():
+            far = head if head is not None and name.startswith(HEAD) else times
+            x.copy_(torch.lerp(begun[name], ended[name], far))
     return there
 
 
