@@ -14,7 +14,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import allocate_descriptors, jit, movable, multiprocessors, on, precision, require_triton, splits, tl
+from . import (
+    allocate_descriptors,
+    jit,
+    movable,
+    multiprocessors,
+    on,
+    precision,
+    require_triton,
+    splits,
+    tl,
+    untraced,
+)
 
 
 def nearest_reference(
@@ -75,7 +86,7 @@ TILES = {
 }
 
 
-@torch.compiler.disable(reason="nothing around it could be fused with it")
+@untraced
 def nearest(
     queries: Tensor,
     keys: Tensor,
