@@ -4,6 +4,7 @@ The dream is enlarged by whole numbers so that its pixels stay crisp, and everyt
 the window afterwards, in the window's own resolution. Nothing here can reach the frame itself.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,9 @@ class Screen(Pen):
 
     def __init__(self, scale: int, height: int, width: int, keys: Keys | None = None) -> None:
         self._keys = keys or shipped()
+        # All is drawn by the CPU, so nothing is lost without OpenGL; and where Mesa brings that, its LLVM and
+        # Triton's end the process in which they meet.
+        os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
         pygame.display.init()
         pygame.display.set_caption("FAST-AR Play")
         across, down = pygame.display.get_desktop_sizes()[0]

@@ -2,12 +2,8 @@
 
 Triton comes with torch's CUDA wheels and not with its CPU wheels. Without it every file here can still be
 imported and every definition works; only the call of a kernel fails, and says what to install.
-
-Where there is no GPU it is left alone, too, unless TRITON_INTERPRET=1 or FASTAR_TRITON=1 asks for it: it has
-an LLVM of its own, as has Mesa, which then draws X windows, and where both meet the process ends.
 """
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -21,8 +17,6 @@ if TYPE_CHECKING:
     tl: Any
 else:
     try:
-        if not torch.cuda.is_available() and not {"TRITON_INTERPRET", "FASTAR_TRITON"} & os.environ.keys():
-            raise ModuleNotFoundError
         import triton
         import triton.language as tl
     except ModuleNotFoundError:
@@ -32,16 +26,6 @@ else:
 def jit(**options: Any) -> Callable[[Callable], Any]:
     """`triton.jit`, or nothing at all where there is no Triton."""
     return lambda kernel: triton.jit(**options)(kernel) if triton else kernel
-
-
-def constant(function: Callable) -> Callable:
-    """`torch.compiler.assume_constant_result` where there is Triton: asking for the compiler imports it."""
-    return torch.compiler.assume_constant_result(function) if triton else function
-
-
-def untraced(function: Callable) -> Callable:
-    """`torch.compiler.disable` where there is Triton: nothing around it could be fused with it."""
-    return torch.compiler.disable(function) if triton else function
 
 
 def require_triton() -> None:
@@ -88,14 +72,14 @@ def precision(x: Tensor) -> str:
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
-@constant
+@torch.compiler.assume_constant_result
 @lru_cache
 def multiprocessors(device: torch.device) -> int:
     """One where the interpreter runs."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-@constant
+@torch.compiler.assume_constant_result
 @lru_cache(4096)
 def splits(programs: int, steps: int, slots: int, numbers: int) -> int:
     """Parts into which programs of `steps` tiles each should be split to end soonest on `slots` places.

@@ -14,18 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import (
-    allocate_descriptors,
-    jit,
-    movable,
-    multiprocessors,
-    on,
-    precision,
-    require_triton,
-    splits,
-    tl,
-    untraced,
-)
+from . import allocate_descriptors, jit, movable, multiprocessors, on, precision, require_triton, splits, tl
 
 
 def nearest_reference(
@@ -86,7 +75,7 @@ TILES = {
 }
 
 
-@untraced
+@torch.compiler.disable(reason="nothing around it could be fused with it")
 def nearest(
     queries: Tensor,
     keys: Tensor,

@@ -1,3 +1,9 @@
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+
 import numpy as np
 import pygame
 import pytest
@@ -12,6 +18,17 @@ def screen():
     screen = Screen(4, 112, 160)
     yield screen
     screen.close()
+
+
+@pytest.mark.system
+@pytest.mark.skipif(not shutil.which("xvfb-run"), reason="needs an X server: apt install xvfb")
+@pytest.mark.skipif(not find_spec("triton"), reason="needs Triton: pip install triton")
+def test_a_real_window_lives_beside_triton():
+    """Mesa would draw it through an LLVM, and Triton has another."""
+    code = "from app.screen import Screen; window = Screen(2, 112, 160); import triton; window.close()"
+    around = {name: value for name, value in os.environ.items() if name != "SDL_VIDEODRIVER"}
+    told = ["xvfb-run", "-a", sys.executable, "-c", code]
+    assert subprocess.run(told, env=around, capture_output=True, timeout=120).returncode == 0
 
 
 def pixels(screen: Screen) -> np.ndarray:
