@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -181,6 +181,20 @@ class Parser(argparse.ArgumentParser):
         flags = self.parse_intermixed_args(argv)
         plain = [word for word in flags.settings if "=" not in word]
         return flags, plain, [word for word in flags.settings if "=" in word]
+
+    def one(
+        self,
+        argv: Sequence[str],
+        what: str,
+        example: str,
+        load: Callable[[Path, Sequence[str]], DictConfig] = load,
+    ) -> tuple[DictConfig, Path]:
+        """The settings of a verb that is told of one thing, and where that is. Raises UsageError."""
+        flags, found, changes = self.sort(argv)
+        cfg = load(flags.config, changes)
+        if len(found) != 1:
+            raise UsageError(f"One {what} is needed, got {len(found)}: {example}")
+        return cfg, Path(found[0]).expanduser()
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")

@@ -34,17 +34,14 @@ def main(argv: Sequence[str]) -> int:
 def settings(argv: Sequence[str]) -> tuple[Any, Path]:
     parser = config.Parser("gif", "Some seconds of a recorded video as a GIF.")
     parser.usage = "run.py gif VIDEO [key=value ...]     a video, or a recording that has one"
-    flags, found, changes = parser.sort(argv)
-    cfg = config.load(flags.config, changes)
-    if len(found) != 1:
-        raise UsageError(f"One video is needed, got {len(found)}: run.py gif VIDEO")
+    cfg, path = parser.one(argv, "video", "run.py gif VIDEO")
     for name, wrong in {"start": cfg.start < 0, "seconds": cfg.seconds <= 0, "fps": cfg.fps <= 0}.items():
         if wrong:
             raise UsageError(
                 f"{name} is {cfg[name]:g}, but {'0 or more' if name == 'start' else 'more than 0'}"
                 " was expected."
             )
-    return cfg, the_video(Path(found[0]).expanduser())
+    return cfg, the_video(path)
 
 
 def the_video(path: Path) -> Path:

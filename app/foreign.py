@@ -48,11 +48,7 @@ def main(argv: Sequence[str]) -> int:
 def settings(argv: Sequence[str]) -> tuple[Any, Path]:
     parser = config.Parser("import", "Make a recording of a video and its keys.")
     parser.usage = "run.py import FOLDER [key=value ...]     a video, and actions.jsonl or actions.csv"
-    flags, folders, changes = parser.sort(argv)
-    cfg = config.load(flags.config, changes)
-    if len(folders) != 1:
-        raise UsageError(f"One folder is needed, got {len(folders)}: run.py import FOLDER")
-    folder = Path(folders[0]).expanduser()
+    cfg, folder = parser.one(argv, "folder", "run.py import FOLDER")
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder; one with a video and its keys was expected.")
     return cfg, folder

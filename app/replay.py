@@ -55,11 +55,7 @@ def main(
 def settings(argv: Sequence[str]) -> tuple[DictConfig, Path]:
     parser = config.Parser("replay", "Dream a recorded session again.")
     parser.usage = "run.py replay DIR [key=value ...]     a recording that begins with its game"
-    flags, folders, changes = parser.sort(argv)
-    cfg = config.above_play(flags.config, changes)
-    if len(folders) != 1:
-        raise UsageError(f"One recording is needed, got {len(folders)}: run.py replay recordings/FOLDER")
-    return cfg, Path(folders[0]).expanduser()
+    return parser.one(argv, "recording", "run.py replay recordings/FOLDER", config.above_play)
 
 
 def check(script: Script, folder: Path) -> None:

@@ -80,11 +80,14 @@ def gathered(
     bias = of_heads(keys, bias)
     rows = take(buckets.order.unflatten(2, (-1, buckets.block)), choice.bucket).flatten(2) + buckets.start
     idle = ~choice.useful.repeat_interleave(buckets.block, -1)
+    whole = keys, values, bias
     read = take(keys, rows), take(values, rows), take(bias, rows).masked_fill(idle, -torch.inf)
-    rest = (buckets.centre, buckets.value, choice.rest) if choice.rest is not None else ()
+    means = [x[:, :, :0] for x in whole]
+    if choice.rest is not None:
+        means = [buckets.centre, buckets.value, choice.rest]
     keys, values, bias = (
-        torch.cat([x[:, :, : buckets.start], x[:, :, buckets.end :], chosen, *mean], 2)
-        for x, chosen, *mean in zip((keys, values, bias), read, *([rest] if rest else []), strict=True)
+        torch.cat([x[:, :, : buckets.start], x[:, :, buckets.end :], chosen, mean], 2)
+        for x, chosen, mean in zip(whole, read, means, strict=True)
     )
     return keys, values, bias
 

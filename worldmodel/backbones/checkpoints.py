@@ -6,15 +6,16 @@ not care in which order channels come, so the rows of q and k, and the norms ove
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 TURNED = re.compile(r"self_attn\.(q\.(weight|bias)|k\.(weight|bias)|norm_[qk]\.weight)$")
+Net = TypeVar("Net", bound=nn.Module)
 SHOWN = 12  # names of a list that an error shows
 
 
@@ -92,11 +93,10 @@ def sizes(published: Mapping[str, Tensor], head: int = 128) -> dict[str, Any]:
     """The arguments of the `Wan` that has such tensors, of heads so wide. Raises CheckpointError."""
     try:
         width, taken, *patch = published["patch_embedding.weight"].shape
-        layers = 1 + max(int(name.split(".")[1]) for name in published if name.startswith("blocks."))
         return dict(
             width=width,
             heads=width // head,
-            layers=layers,
+            layers=count(published, "blocks."),
             ffn=len(published["blocks.0.ffn.0.weight"]),
             taken=taken,
             given=len(published["head.head.weight"]) // math.prod(patch),
@@ -106,6 +106,27 @@ def sizes(published: Mapping[str, Tensor], head: int = 128) -> dict[str, Any]:
         )
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"This checkpoint is not a transformer of Wan: it has no {error}.") from None
+
+
+def count(published: Iterable[str], beginning: str) -> int:
+    """Layers there are of those that are numbered after such a beginning of their names."""
+    found = (name.removeprefix(beginning) for name in published if name.startswith(beginning))
+    return 1 + max((int(name.partition(".")[0]) for name in found), default=-1)
+
+
+def filled(
+    kind: Callable[..., Net],
+    shape: Mapping[str, Any],
+    published: Mapping[str, Tensor],
+    device: str,
+    dtype: torch.dtype,
+) -> Net:
+    """The network of these arguments with published tensors, see `load_into`."""
+    with torch.device("meta"):
+        network = kind(**shape)
+    network = network.to(dtype).to_empty(device=device)
+    load_into(network, published, shape["heads"])
+    return network.eval()
 
 
 def load_into(network: nn.Module, published: Mapping[str, Tensor], heads: Mapping[str, int] | int) -> None:

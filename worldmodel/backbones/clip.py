@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checkpoints import CheckpointError, check_names, check_shapes, read_checkpoint
+from .checkpoints import CheckpointError, check_names, check_shapes, count, read_checkpoint
 from .packages import package
 
 VISUAL = "visual."
@@ -104,8 +104,7 @@ def sizes(published: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
         hidden = len(published["visual.transformer.0.mlp.0.weight"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is not CLIP's visual tower: it has no {error}.") from None
-    blocks = f"{VISUAL}transformer."
-    layers = 1 + max(int(name.split(".")[2]) for name in published if name.startswith(blocks))
+    layers = count(published, f"{VISUAL}transformer.")
     return dict(
         hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers,
         num_attention_heads=width // HEAD, image_size=side * patch, patch_size=patch, hidden_act="gelu",

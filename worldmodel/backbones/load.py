@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fastar import Method
 
-from .checkpoints import CheckpointError, forcing_generator, load_into, read_checkpoint, sizes
+from .checkpoints import CheckpointError, filled, forcing_generator, read_checkpoint, sizes
 from .forcing import Forcing, RollingForcing, SelfForcing
 from .text import load_text_encoder
 from .vae import StreamingDecoder, load_decoder
@@ -56,12 +56,8 @@ def open_forcing(
     backbone = BACKBONES[name]
     (path,) = find(folder, [backbone.checkpoint])
     published = forcing_generator(read_checkpoint(path))
-    shape = sizes(published)
-    with torch.device("meta"):
-        wan = Wan(**shape)
-    wan = wan.to_empty(device="cpu").to(dtype)
-    load_into(wan, published, shape["heads"])
-    return backbone.kind(wan.to(device).eval(), chosen.cache, cross=chosen.cross, graphs=True, fuse=fuse)
+    wan = filled(Wan, sizes(published), published, device, dtype)
+    return backbone.kind(wan, chosen.cache, cross=chosen.cross, graphs=True, fuse=fuse)
 
 
 def open_decoder(folder: Path, device: str, dtype: torch.dtype) -> StreamingDecoder:

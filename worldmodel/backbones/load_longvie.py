@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fastar import Method
 
-from .checkpoints import CheckpointError, check_names, load_into, read_checkpoint, sizes
+from .checkpoints import CheckpointError, check_names, count, filled, read_checkpoint, sizes
 from .clip import ImageEncoder, load_image_encoder
 from .load import DECODER, ENCODER, TOKENIZER, find
 from .longvie import DualControl, LongVie
@@ -59,11 +59,7 @@ def open_wan(folder: Path, device: str, dtype: torch.dtype) -> Wan:
     shape = sizes(published, HEAD)
     if not shape["image"]:
         raise CheckpointError(f"{BASE} in {folder} reads no image: Wan2.1-I2V-14B-480P is wanted.")
-    with torch.device("meta"):
-        wan = Wan(**shape)
-    wan = wan.to(dtype).to_empty(device=device)
-    load_into(wan, published, shape["heads"])
-    return wan.eval()
+    return filled(Wan, shape, published, device, dtype)
 
 
 def shards(folder: Path) -> list[Path]:
@@ -84,12 +80,7 @@ def open_branches(folder: Path, device: str, dtype: torch.dtype) -> DualControl:
         path, "the branches of LongVie 2", [], [x for x in published if not x.startswith(OF_BRANCHES)]
     )
     published = {name.removeprefix(OF_BRANCHES): x for name, x in published.items()}
-    shape = branch_sizes(published, path)
-    with torch.device("meta"):
-        branches = DualControl(**shape)
-    branches = branches.to(dtype).to_empty(device=device)
-    load_into(branches, published, shape["heads"])
-    return branches.eval()
+    return filled(DualControl, branch_sizes(published, path), published, device, dtype)
 
 
 def branch_sizes(published: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
@@ -99,13 +90,12 @@ def branch_sizes(published: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
         ffn = len(published["control_blocks_dense.0.ffn.0.weight"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is not the branches of LongVie 2: it has no {error}.") from None
-    joined = [name for name in published if name.startswith("control_combine_linears.")]
     return dict(
         wide=wide,
         width=width,
         heads=width // HEAD,
         ffn=ffn,
-        layers=1 + max((int(name.split(".")[1]) for name in joined), default=-1),
+        layers=count(published, "control_combine_linears."),
         image="control_blocks_dense.0.cross_attn.k_img.weight" in published,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checkpoints import CheckpointError, check_names, read_checkpoint
+from .checkpoints import CheckpointError, check_names, count, read_checkpoint
 from .packages import package
 
 LENGTH = 512  # tokens, the last one that of the end
@@ -82,7 +82,7 @@ def sizes(published: dict[str, Tensor], path: Path) -> dict[str, Any]:
         inner, hidden = len(published["blocks.0.attn.q.weight"]), len(published["blocks.0.ffn.fc1.weight"])
     except KeyError as error:
         raise CheckpointError(f"{path} is not the encoder of umT5: it has no {error}.") from None
-    layers = 1 + max(int(name.split(".")[1]) for name in published if name.startswith("blocks."))
+    layers = count(published, "blocks.")
     return dict(
         vocab_size=words, d_model=width, d_kv=inner // heads, d_ff=hidden, num_layers=layers, num_heads=heads,
         relative_attention_num_buckets=buckets, feed_forward_proj="gated-gelu",

@@ -55,15 +55,17 @@ def parts(forcing: Forcing) -> Row:
 def listening(forcing: Forcing) -> Iterator[list[Call]]:
     """Whatever is read in here, with drawn queries, keys and values of the same shapes; no graph is used."""
     calls: list[Call] = []
-    drawn: dict[tuple[int, ...], Tensor] = {}
+    drawn: dict[torch.Size, Tensor] = {}
     lists = [forcing._reads] + ([forcing._control_reads] if isinstance(forcing, LongVie) else [])
     graphs, forcing._graphs = forcing._graphs, None
 
     def heard(recall: Recall) -> Callable[..., Tensor]:
         def read(*told: Tensor) -> Tensor:
             *asked, where = told
-            like = [drawn.setdefault(tuple(x.shape), torch.randn_like(x)) for x in asked]
-            calls.append((recall, (*like, where)))
+            for x in asked:
+                if x.shape not in drawn:
+                    drawn[x.shape] = torch.randn_like(x)
+            calls.append((recall, (*(drawn[x.shape] for x in asked), where)))
             return recall(*told)
 
         return read
