@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fastar import Dense
 from worldmodel.benchmarks import paper, recorded, table
 from worldmodel.benchmarks.attention import attention
 from worldmodel.benchmarks.figures import by_memory, last
-from worldmodel.benchmarks.main import BENCHES, bench
+from worldmodel.benchmarks.main import BENCHES, Bench, bench
 from worldmodel.benchmarks.paper import decoding
 from worldmodel.benchmarks.rollout import PARTS, Split, enough, rollout
 from worldmodel.checkpoint import save_weights
@@ -24,6 +25,7 @@ from worldmodel.evaluation.clips import Clips
 from worldmodel.evaluation.pace import pace
 from worldmodel.evaluation.recall import TRACKED
 from worldmodel.evaluation.results import Results
+from worldmodel.eyes import Eyes, save_eyes
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LENGTHS = [20, 30]
@@ -89,7 +91,8 @@ def test_frames_are_held_against_denses(recording):
     assert [row["psnr"] for row in again] == pytest.approx([100, 100]) and again[0]["ssim"] == pytest.approx(
         1
     )
-    other = list(rollout(tiny.world("window_sink"), recording, LENGTHS, kept))
+    other = list(rollout(tiny.world("window_sink"), recording, LENGTHS, kept, judge=np.mean))
+    assert all(0 < row["frechet"] < 255 for row in other) and "frechet" not in first[0]
     assert other[1]["psnr"] < 100 and other[1]["kept"] < again[1]["kept"] == again[1]["seen"]
 
 
@@ -175,6 +178,7 @@ def config(tmp_path_factory):
         "dtype": "float32",
     }
     changed |= {"weights": str(folder / "weights"), "data": str(folder / "play"), "out": str(folder / "out")}
+    changed |= {"eyes": None}  # they were made for larger pictures
     changed |= {
         "ablation": {"games": 1, "frames": 30, "start": 27},
         "run": {"memories": {"dense": 20}, "every": 10},
@@ -206,6 +210,18 @@ def test_decoding_is_measured_in_chunks():
     case = paper.Case({}, "self-forcing", 2, 2)
     took = decoding(case, torch.device("cpu"), torch.float32, base_dim=8, num_res_blocks=1)
     assert took is not None and took > 0
+
+
+def test_the_games_own_pictures_are_nearest_to_it(config, tmp_path, monkeypatch):
+    save_eyes(tmp_path, Eyes())
+    names = ("weights", "data", "out")
+    paths = [Path(config[name]) for name in names]
+    found = Bench(*paths, config["memories"], [20], 1, str(tmp_path), {**config, "dtype": "float32"})
+    pictures = np.random.default_rng(0).integers(0, 255, (1, recorded.HISTORY + 20, 112, 160, 3), np.uint8)
+    monkeypatch.setitem(vars(found), "recording", SimpleNamespace(clips=SimpleNamespace(frames=pictures)))
+    assert found.judge is not None
+    own, others = pictures[0, recorded.HISTORY :], pictures[0, recorded.HISTORY :] // 4
+    assert found.judge(own) == pytest.approx(0, abs=1e-3) and found.judge(others) > 1
 
 
 @pytest.mark.parametrize("what", BENCHES)

@@ -18,11 +18,13 @@ from fastar import method
 from ..checkpoint import load_weights
 from ..evaluation.clips import held_out
 from ..evaluation.fidelity import rounding
+from ..evaluation.judged import features, frechet
 from ..evaluation.merging import merging
 from ..evaluation.pace import pace
 from ..evaluation.recall import TRACKED, tracked
 from ..evaluation.results import Results, Row, commit, table
 from ..evaluation.tape import record
+from ..eyes import load_eyes
 from ..load import load_world, method_of, suited
 from ..processor import processor
 from ..world import World
@@ -48,10 +50,12 @@ class Bench:
         memories: Mapping[str, Any],
         lengths: Sequence[int],
         questions: int,
+        eyes: str | None,
         how: Mapping[str, Any],
     ) -> None:
         self.weights, self.data, self.out = load_weights(weights), data, out
         self.memories, self.lengths, self.questions, self.how = memories, sorted(lengths), questions, how
+        self.eyes = eyes
         self.device, self.dtype = torch.device(how["device"]), getattr(torch, how["dtype"])
         self.launch = {name: how[name] for name in ("graphs", "fuse")}
         facts = {"machine": processor(how["device"]), "torch": torch.__version__, "dtype": how["dtype"]}
@@ -69,6 +73,19 @@ class Bench:
         some = next(iter(self.memories))
         clips = held_out(self.data, 1, HISTORY + 800)
         return play(self.world(some, 1), clips, self.lengths, self.questions)
+
+    @cached_property
+    def judge(self) -> Callable[[np.ndarray], float] | None:
+        """How far pictures are from the game's own: the Frechet distance of what the eyes see in columns."""
+        if self.eyes is None:
+            return None
+        eyes = load_eyes(Path(self.eyes)).to(self.device)
+
+        def seen(pictures: np.ndarray) -> np.ndarray:
+            return features(eyes, pictures).reshape(-1, eyes.distance.in_features)
+
+        real = seen(self.recording.clips.frames[0, HISTORY:])
+        return lambda pictures: frechet(seen(pictures), real)
 
     def attention(self, memories: Sequence[str]) -> None:
         """What the reading of each memory costs and finds."""
@@ -100,7 +117,7 @@ class Bench:
             if name == "dense":
                 np.save(known[length], frames)
 
-        for row in rollout(world, self.recording, self.lengths, dense, keep):
+        for row in rollout(world, self.recording, self.lengths, dense, keep, self.judge):
             if not self.results.find("rollout", memory=name, steps=steps, frame=row["frame"]):
                 self.results.add("rollout", {"memory": name, "steps": steps, **row})
 
@@ -201,6 +218,7 @@ def bench(
     memories: dict[str, Any],
     lengths: list[int],
     questions: int,
+    eyes: str | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     graphs: bool = False,
@@ -211,7 +229,7 @@ def bench(
     if what not in BENCHES:
         raise ValueError(f"No benchmark {what!r}; there is {', '.join(BENCHES)}.")
     how = dict(device=device, dtype=dtype, graphs=graphs, fuse=fuse)
-    found = Bench(Path(weights), Path(data), Path(out), memories, lengths, questions, how)
+    found = Bench(Path(weights), Path(data), Path(out), memories, lengths, questions, eyes, how)
     measure: Callable[..., None] = getattr(found, what)
     measure(**options[what])
     found.draw()

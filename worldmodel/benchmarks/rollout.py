@@ -35,6 +35,7 @@ def rollout(
     lengths: Sequence[int],
     dense: Mapping[int, np.ndarray] | None = None,
     keep: Callable[[int, np.ndarray], None] = lambda length, frames: None,
+    judge: Callable[[np.ndarray], float] | None = None,
 ) -> Iterator[Row]:
     """A row for each length. `dense` are the frames to hold against, `keep` is given ours.
 
@@ -43,6 +44,7 @@ def rollout(
     cost       the same in frames with a window, dreamt in turns
     ms of ...  the parts of a frame, each without what is counted as another: see `Split`
     psnr, ssim of the first ten frames against dense attention's, their mean
+    frechet    what `judge` says of them: how far they are from the game's own pictures
     """
     window = world.beside(partial(WindowSink, recent=32))
     worlds = [(x, Filling(x.memory, recording, x.dtype)) for x in (window, world)]
@@ -63,6 +65,8 @@ def rollout(
         if dense is not None:
             found = fidelity(pictures, list(dense[length]))
             row |= {name: found[name] for name in ("psnr", "ssim")}
+        if judge is not None:
+            row["frechet"] = judge(pictures)
         for each, filling in worlds:
             filling.frames = each.frame_index - 1
         yield row

@@ -32,7 +32,7 @@ def joined(memories: Sequence[str], dreamt: Mapping[str, Row], read: Mapping[str
         dream, reading = dreamt[name], read.get(name, {})
         row: Row = {"memory": name, "frame": dream["frame"], "steps": dream["steps"]}
         row |= {what: reading.get(what) for what in ("density", "recall", "explained", "least")}
-        row |= {what: dream.get(what) for what in ("psnr", "ssim", "fps")}
+        row |= {what: dream.get(what) for what in ("psnr", "ssim", "frechet", "fps")}
         row |= {"speed-up": slowest / dream["cost"], "cache MB": dream["cache MB"]}
         paper = PAPER.get(name, ("", None, None, ""))
         told = ("paper's name", "paper: density %", "paper: recall %", "paper: speed-up")
