@@ -111,8 +111,9 @@ class AnnSA:
 
     def choose(self, q: Tensor, plan: Buckets) -> Choice:
         """Buckets that the queries read most, and which of them they need."""
+        q = sampled(q)
         by = choose if self._by_kernel(q, plan) else choose_reference
-        choice = by(sampled(q), plan, self._wanted(plan.weight.shape[-1]), self.mass)
+        choice = by(q, plan, self._wanted(plan.weight.shape[-1]), self.mass)
         return choice if self.rest else choice._replace(rest=None)
 
     def keys_read(self, among: int, plan: Buckets) -> int:

@@ -18,7 +18,7 @@ PLAIN = 4096
 """Keys up to which two bf16 products beat fused attention on a CPU (Zen 4, 70 queries: 2.4 : 2.8 ms for 2,380
 keys); for 70,000 they lose, 141 : 91. They also cost oneDNN some MB for every number of keys it meets."""
 
-ENOUGH = 1024  # queries that are asked what a frame needs
+ENOUGH = 256  # queries that are asked what a frame needs; so many a kernel asks at once
 FEW = 256  # queries up to which cuDNN, which does not split keys among programs, is the slowest on a GPU
 MATH = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 STOCK = {

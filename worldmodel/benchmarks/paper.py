@@ -228,9 +228,16 @@ def attention(heads: int, width: int, queries: int, keys: int, forcing: Forcing)
 
 
 def whole(rows: Sequence[Row], chunks: int) -> float:
-    """Seconds of all chunks: between those that were measured time goes up in a line."""
-    at = np.arange(1, chunks + 1)
-    return float(np.interp(at, [row["chunk"] for row in rows], [row["s a chunk"] for row in rows]).sum())
+    """Seconds of all chunks.
+
+    A row of a run tells of the chunks since the row before, and the last one of all that come; between the
+    lengths that were replayed, time goes up in a line.
+    """
+    at, ends = np.arange(1, chunks + 1), [row["chunk"] for row in rows]
+    seconds = np.array([row["s a chunk"] for row in rows])
+    if rows[0]["how"] == "run":
+        return float(seconds[np.searchsorted(ends, at).clip(max=len(rows) - 1)].sum())
+    return float(np.interp(at, ends, seconds).sum())
 
 
 def summary(rows: Sequence[Row], chunks: int) -> Iterator[Row]:
