@@ -86,7 +86,7 @@ def drawing(path: Path, panels: int = 1) -> Iterator[Sequence[Any]]:
     figure, plots = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for plot in plots.flat[panels:]:
         plot.remove()
-    yield plots.flat[:panels]
+    yield list(plots.flat[:panels])
     figure.savefig(path, dpi=110 if panels == 1 else 75)
     pyplot.close(figure)
 
