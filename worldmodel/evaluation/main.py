@@ -60,11 +60,17 @@ class Evaluation:
         return load_world(self.weights, memory, self.memories, steps=steps, **self.how)
 
     def quality(
-        self, memories: list[str], steps: list[int], games: int, likeness: list[int], crispness: list[int]
+        self,
+        memories: list[str],
+        steps: list[int],
+        games: int,
+        likeness: list[int],
+        crispness: list[int],
+        start: int,
     ) -> None:
         """PSNR and sharpness of every memory at every number of steps."""
         longest = max(*likeness, *(n + 3 for n in crispness))
-        clips = held_out(self.data, games, 16 + longest)
+        clips = held_out(self.data, games, 16 + longest, start=start)
         for count in steps:
             for memory in memories:
                 row, dreamt = quality(
