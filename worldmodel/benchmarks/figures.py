@@ -21,7 +21,7 @@ def draw(
     written, lengths = [], {row["frame"] for row in rollout}
     for name, heading, rows, axes, scales in (
         ("recall", "Attention on what is read in full", last(attention), ("density", "recall"), LINEAR),
-        ("likeness", "Likeness to dense attention, dB", last(rollout), ("cost", "psnr"), ("log", "linear")),
+        ("likeness", "Likeness to dense attention, dB", others(rollout), ("cost", "psnr"), ("log", "linear")),
         ("fps", "Frames per second", rollout, ("frame", "fps"), LOG),
         ("memory", "Cache in MB", rollout, ("frame", "cache MB"), LOG),
     ):
@@ -37,6 +37,11 @@ def last(rows: Sequence[Row]) -> list[Row]:
     """Those of the longest past."""
     longest = max((row["frame"] for row in rows), default=0)
     return [row for row in rows if row["frame"] == longest]
+
+
+def others(rollout: Sequence[Row]) -> list[Row]:
+    """Without dense attention in another precision, whose likeness would leave no room for the rest."""
+    return [row for row in last(rollout) if not row["memory"].startswith("dense,")]
 
 
 def by_memory(rows: Iterable[Row], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
