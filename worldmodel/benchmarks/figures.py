@@ -3,10 +3,8 @@
 What was sampled is a point, and between points there is nothing: no line pretends to know.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..evaluation.results import Row
 
@@ -27,9 +25,10 @@ def draw(
     ):
         points = by_memory(rows, *axes)
         if points and (axes[0] != "frame" or len(lengths) > 1):
-            written.append(scatter(out / f"{name}.png", heading, points, axes, scales))
+            written.append(scatter(out / f"{name}.png", {heading: points}, axes, scales))
     for axis in ("fps", "cache GB") if paper else ():
-        written.append(panels(out / f"paper-{axis.split()[0]}.png", by_case(paper, "frame", axis), axis))
+        path = out / f"paper-{axis.split()[0]}.png"
+        written.append(scatter(path, by_case(paper, "frame", axis), ("frame", axis), LOG))
     return written
 
 
@@ -57,63 +56,34 @@ def by_case(rows: Sequence[Row], x: str, y: str) -> dict[str, dict[str, list[tup
     return {case: by_memory((row for row in rows if row["case"] == case), x, y) for case in cases}
 
 
-def panels(path: Path, cases: Mapping[str, Mapping[str, list[tuple[float, float]]]], axis: str) -> Path:
-    """One beside the other, a panel for each case of the paper's shapes; a memory has one mark in all."""
-    names = list(dict.fromkeys(name for points in cases.values() for name in points))
-    with drawing(path, len(cases)) as plots:
-        for plot, (case, points) in zip(plots, cases.items(), strict=True):
-            mark(plot, case, points, ("frame", axis), LOG, names)
-    return path
-
-
 def scatter(
     path: Path,
-    heading: str,
-    points: Mapping[str, list[tuple[float, float]]],
+    plots: Mapping[str, Mapping[str, list[tuple[float, float]]]],
     axes: tuple[str, str],
     scales: tuple[str, str],
 ) -> Path:
-    with drawing(path) as (plot,):
-        mark(plot, heading, points, axes, scales)
-    return path
-
-
-@contextmanager
-def drawing(path: Path, panels: int = 1) -> Iterator[Sequence[Any]]:
-    """So many plots, two in a row, that are written to this file afterwards."""
+    """A plot of the points of each memory under each heading, two in a row; a memory has one mark in all."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows, columns = -(-panels // 2), min(panels, 2)
+    rows, columns = -(-len(plots) // 2), min(len(plots), 2)
     size = (8 * columns, 5 * rows)
-    figure, plots = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for plot in plots.flat[panels:]:
+    figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for plot in grid.flat[len(plots) :]:
         plot.remove()
-    yield list(plots.flat[:panels])
-    figure.savefig(path, dpi=110 if panels == 1 else 75)
+    names = list(dict.fromkeys(name for points in plots.values() for name in points))
+    for plot, (heading, points) in zip(grid.flat, plots.items(), strict=False):
+        for name, pairs in points.items():
+            i, first = names.index(name), name in ("tempcache", "fast-ar")
+            plot.plot(
+                *zip(*pairs, strict=True), MARKS[i % len(MARKS)], color=f"C{i % 10}", label=name,
+                markersize=9 if first else 6, alpha=1 if first else 0.7,
+            )  # fmt: skip
+        plot.set(title=heading, xlabel=axes[0], ylabel=axes[1], xscale=scales[0], yscale=scales[1])
+        plot.grid(alpha=0.3)
+        plot.legend(fontsize=8, ncols=2)
+    figure.savefig(path, dpi=110 if len(plots) == 1 else 75)
     pyplot.close(figure)
-
-
-def mark(
-    plot: Any,
-    heading: str,
-    points: Mapping[str, list[tuple[float, float]]],
-    axes: tuple[str, str],
-    scales: tuple[str, str],
-    names: Sequence[str] = (),
-) -> None:
-    """Points of each memory; `names` are all that may come, by which its mark is chosen."""
-    names = names or list(points)
-    for name, pairs in points.items():
-        i = names.index(name)
-        x, y = zip(*pairs, strict=True)
-        first = name in ("tempcache", "fast-ar")
-        plot.plot(
-            x, y, MARKS[i % len(MARKS)], color=f"C{i % 10}", label=name,
-            markersize=9 if first else 6, alpha=1 if first else 0.7,
-        )  # fmt: skip
-    plot.set(title=heading, xlabel=axes[0], ylabel=axes[1], xscale=scales[0], yscale=scales[1])
-    plot.grid(alpha=0.3)
-    plot.legend(fontsize=8, ncols=2)
+    return path
