@@ -98,8 +98,8 @@ def test_frames_are_held_against_denses(recording):
 
 def test_blocks_are_whole_and_patience_ends_between_them():
     frame = [0.1, 0.1]
-    assert [n for n in range(40) if enough([frame] * n)][:1] == [2 + 8 * 3]
-    assert [n for n in range(40) if enough([[0.1, 9.0]] * n)][:2] == [2 + 8, 2 + 16]
+    assert [n for n in range(40) if enough([frame] * n)][:1] == [8 * 3]
+    assert [n for n in range(40) if enough([[0.1, 9.0]] * n)][:2] == [8, 16]
 
 
 def test_the_parts_of_a_frame_are_apart(recording):

@@ -1,6 +1,5 @@
 """What attention alone costs and reads, at some lengths of the past, on the keys and queries of real play."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
@@ -15,6 +14,7 @@ from ..evaluation.recall import Probabilities, recall
 from ..evaluation.results import Row
 from ..evaluation.tape import Event, Tape
 from ..world import MakeMemory
+from .kernels import seconds_queued
 from .recorded import idle
 
 COMMITS = 16  # whose time is taken, the last before a question; of them every pattern plans at two
@@ -25,7 +25,8 @@ def attention(
 ) -> Iterator[Row]:
     """A row for each length of the past at which something is asked; `plain` is timed, `tracked` accounts.
 
-    ms                of all layers, for the question of a frame: the median
+    ms                of all layers, for the question of a frame: the median. A GPU's is its own time: see
+                      `seconds_queued`
     ms of commit      of all layers, for remembering a frame and for what a pattern plans: the mean of 16
     GFLOP/s           what the products of the kept keys come to in that time
     cache MB          of all layers
@@ -53,8 +54,13 @@ def timed(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, Row]:
     rows: dict[int, Row] = {}
     for moment in zip(*tape.events, strict=True):
         question = moment[0].answer is not None
-        with nullcontext() if planning(lengths, len(kept)) else idle(memory):
+        took = 0.0
+        if planning(lengths, len(kept)):
             took = sum(lap(memory, layer, event) for layer, event in enumerate(moment))
+        else:
+            with idle(memory):
+                for layer, event in enumerate(moment):
+                    ask(memory, layer, event)
         if not question:
             kept.append(took)
             continue
@@ -69,13 +75,15 @@ def timed(tape: Tape, lengths: Sequence[int], memory: Memory) -> dict[int, Row]:
 
 
 def lap(memory: Memory, layer: int, event: Event) -> float:
-    start = time.perf_counter()
-    memory.attend(layer, *event[:4])
+    return seconds_queued(lambda: ask(memory, layer, event), event.k.device)
+
+
+def ask(memory: Memory, layer: int, event: Event) -> Tensor:
+    """The answer to it, which is remembered unless it is a question."""
+    answer = memory.attend(layer, *event[:4])
     if event.answer is None:
         memory.commit(layer)
-    if event.k.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return answer
 
 
 @torch.no_grad()
@@ -109,9 +117,7 @@ def asked(tape: Tape, lengths: Sequence[int], memory: Memory) -> Iterator[tuple[
     for moment in zip(*tape.events, strict=True):
         for layer, event in enumerate(moment):
             with nullcontext() if planning(lengths, frames) else idle(memory):
-                answer = memory.attend(layer, *event[:4])
-                if event.answer is None:
-                    memory.commit(layer)
+                answer = ask(memory, layer, event)
             if event.answer is not None:
                 yield layer, event, answer
         frames += moment[0].answer is None

@@ -13,6 +13,8 @@ from fastar.kernels import flashinfer
 
 from ..graphs import record
 
+QUEUE = 10_000_000  # cycles that the device waits while the host launches: some 5 ms
+
 
 def seconds(compute: Callable[[], Any], device: torch.device, tries: int = 5) -> float:
     """The median of some calls, after one that may compile."""
@@ -33,6 +35,21 @@ def seconds_at_once(compute: Callable[[], Any], device: torch.device, tries: int
         return seconds(compute, device, tries)
     graph, _ = record(compute)
     return seconds(graph.replay, device, tries)
+
+
+def seconds_queued(compute: Callable[[], Any], device: torch.device) -> float:
+    """Of one call. A GPU begins when all of it is launched, unless the call itself waits for the device."""
+    start = time.perf_counter()
+    if device.type != "cuda":
+        compute()
+        return time.perf_counter() - start
+    begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(QUEUE)
+    begun.record()
+    compute()
+    done.record()
+    done.synchronize()
+    return begun.elapsed_time(done) / 1e3
 
 
 @torch.no_grad()

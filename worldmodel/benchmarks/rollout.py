@@ -25,7 +25,7 @@ from ..world import World
 from .recorded import Filling, Recording
 
 WARM, TIMED, BLOCKS, SPLIT = 2, 8, 3, 4  # frames at each length; so many blocks of the timed ones
-PATIENCE = 20.0  # seconds after which no further block begins
+PATIENCE = 20.0  # seconds of timed frames after which no further block begins
 PARTS = ("linear", "attention", "search", "commit", "prompt", "decode")
 
 
@@ -53,9 +53,10 @@ def rollout(
             filling.fill(length - 1)  # the last frame is remembered with the next
             each.load_state_dict(recording.moments[length])
         frames, took = [], []
-        while not enough(took):
+        warm = WARM + TIMED if world.graphs else WARM  # each frame of a round is recorded first
+        while not enough(took[warm:]):
             took.append([lap(each, recording, frames) for each, _ in worlds])
-        beside, ours = np.median(np.reshape(took[WARM:], (-1, TIMED, 2)).mean(1), 0)
+        beside, ours = np.median(np.reshape(took[warm:], (-1, TIMED, 2)).mean(1), 0)
         frames = frames[1::2][: WARM + TIMED]
         stats, pictures = world.stats(), np.stack(frames)
         keep(length, pictures)
@@ -74,7 +75,7 @@ def rollout(
 
 def enough(took: Sequence[Sequence[float]]) -> bool:
     """Whether all blocks are whole, or as many as there is patience for."""
-    blocks, inside = divmod(len(took) - WARM, TIMED)
+    blocks, inside = divmod(len(took), TIMED)
     return blocks >= 1 and not inside and (blocks == BLOCKS or float(np.sum(took)) > PATIENCE)
 
 
@@ -103,7 +104,7 @@ class Split:
 
     def __init__(self, world: World) -> None:
         memory, pattern = world.memory, getattr(world.memory, "pattern", None)
-        self.device = world.device
+        self.world, self.device = world, world.device
         self.spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._inside: list[float] = []  # seconds of the parts within each part that is running
         self.watched: list[tuple[Any, str, str]] = [
@@ -120,6 +121,8 @@ class Split:
     @contextmanager
     def watching(self) -> Iterator["Split"]:
         with ExitStack() as stack:
+            stack.callback(setattr, self.world, "_graphs", self.world._graphs)
+            self.world._graphs = None
             for thing, name, part in self.watched:
                 if hasattr(thing, name):
                     setattr(thing, name, self._timed(getattr(thing, name), part))
