@@ -42,7 +42,7 @@ class AnnCA:
     def read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Attention of q [b, h, n, d] to prompt tokens k, v [b, h, l, d] with a bias [b, l]."""
         if self._by_kernel(q, k):
-            return attend(q, k, v, masked(q, k, bias, self._wanted(k), self.floor, self.always))
+            return attend(q, k, v, masked(sampled(q), k, bias, self._wanted(k), self.floor, self.always))
         kept, needed = self.choose(q, k, bias)
         rows = kept[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3])
         ignored = torch.where(needed, 0.0, -torch.inf).to(bias.dtype)

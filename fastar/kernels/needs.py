@@ -15,7 +15,6 @@ from ..attention import logits
 from . import jit, on, precision, require_triton, tl
 
 MOST = 128  # tokens that the kernel can rank at once
-FEW = 256  # queries up to which one program a game, which has all of them before it, is fast
 
 
 def attention_share(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
@@ -52,58 +51,75 @@ def fits(q: Tensor, k: Tensor) -> bool:
     """Whether `masked` can be asked this."""
     kinds = torch.float16, torch.bfloat16, torch.float32
     strided = q.stride(-1) == k.stride(-1) == 1
-    short = q.shape[2] <= FEW and k.shape[2] <= MOST
-    return q.shape[-1] in (64, 128) and short and q.dtype == k.dtype in kinds and strided
+    return q.shape[-1] in (64, 128) and k.shape[2] <= MOST and q.dtype == k.dtype in kinds and strided
 
 
 def masked(q: Tensor, k: Tensor, bias: Tensor, wanted: int, least: float = 0.0, always: int = 1) -> Tensor:
-    """`masked_reference` as one Triton kernel, where it `fits`."""
+    """`masked_reference` as two Triton kernels, where it `fits`."""
     require_triton()
     (b, h, n, d), l = q.shape, k.shape[2]
     bias = bias.float().contiguous()
-    out = torch.empty_like(bias)
+    share, out = bias.new_empty(b, h, l), torch.empty_like(bias)
+    places = max(16, 1 << (l - 1).bit_length())
     with on(q.device):
-        _mask[(b,)](
-            q, k, bias, out, *q.stride()[:3], *k.stride()[:3], h, n, l, wanted, least, always, d**-0.5,
-            WIDTH=d, QUERIES=32, PLACES=max(16, 1 << (l - 1).bit_length()),
-            PRECISION=precision(q), num_warps=4,
+        _share[(b * h,)](
+            q, k, bias, share, *q.stride()[:3], *k.stride()[:3], h, n, l, d**-0.5,
+            WIDTH=d, QUERIES=32, PLACES=places, PRECISION=precision(q), num_warps=4,
+        )  # fmt: skip
+        _rank[(b,)](
+            share, bias, out, h, n * h, l, wanted, least, always,
+            HEADS=1 << (h - 1).bit_length(), PLACES=places, num_warps=4,
         )  # fmt: skip
     return out
 
 
-@jit(do_not_specialize=["heads", "n", "l", "wanted", "always"])
-def _mask(
-    q, k, bias, out, qb, qh, qn, kb, kh, kl, heads, n, l, wanted, least, always, scale,
+@jit(do_not_specialize=["heads", "n", "l"])
+def _share(
+    q, k, bias, share, qb, qh, qn, kb, kh, kl, heads, n, l, scale,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, PLACES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """One head of a game: the attention that each token gets, summed over queries."""
+    scale = tl.cast(scale, tl.float32)  # a compiled caller hands it over in double precision
+    head = tl.program_id(0).to(tl.int64)
+    q += head // heads * qb + head % heads * qh
+    k += head // heads * kb + head % heads * kh
+    place, wide = tl.arange(0, PLACES), tl.arange(0, WIDTH)
+    known = place < l
+    weight = tl.load(bias + head // heads * l + place, mask=known, other=-float("inf"))
+    key_at = k + place.to(tl.int64)[:, None] * kl + wide[None, :]
+    keys = tl.load(key_at, mask=known[:, None], other=0.0)
+
+    total = tl.zeros([PLACES], tl.float32)
+    for start in range(0, n, QUERIES):
+        row = start + tl.arange(0, QUERIES)
+        query_at = q + row.to(tl.int64)[:, None] * qn + wide[None, :]
+        queries = tl.load(query_at, mask=row[:, None] < n, other=0.0)
+        logits = tl.dot(queries, keys.T, input_precision=PRECISION) * scale + weight[None, :]
+        part = tl.exp(logits - tl.maximum(tl.max(logits, 1), -1e38)[:, None])
+        part = part / tl.maximum(tl.sum(part, 1), 1e-37)[:, None]
+        total += tl.sum(tl.where(row[:, None] < n, part, 0.0), 0)
+    tl.store(share + head * l + place, total, mask=known)
+
+
+@jit(do_not_specialize=["heads", "asked", "l", "wanted", "always"])
+def _rank(
+    share, bias, out, heads, asked, l, wanted, least, always, HEADS: tl.constexpr, PLACES: tl.constexpr
+):  # fmt: skip
     """One game. Tokens are ranked by comparing each with every other."""
-    scale = tl.cast(scale, tl.float32)  # a compiled caller hands them over in double precision
     least = tl.cast(least, tl.float32)
     game = tl.program_id(0).to(tl.int64)
-    q += game * qb
-    k += game * kb
-    place, wide = tl.arange(0, PLACES), tl.arange(0, WIDTH)
-    weight = tl.load(bias + game * l + place, mask=place < l, other=-float("inf"))
+    place, head = tl.arange(0, PLACES), tl.arange(0, HEADS)
+    known = place < l
+    weight = tl.load(bias + game * l + place, mask=known, other=-float("inf"))
     there = weight > -float("inf")
-
-    share = tl.zeros([PLACES], tl.float32)
-    for head in range(0, heads):
-        key_at = k + head * kh + place.to(tl.int64)[:, None] * kl + wide[None, :]
-        keys = tl.load(key_at, mask=place[:, None] < l, other=0.0)
-        for start in range(0, n, QUERIES):
-            row = start + tl.arange(0, QUERIES)
-            query_at = q + head * qh + row.to(tl.int64)[:, None] * qn + wide[None, :]
-            queries = tl.load(query_at, mask=row[:, None] < n, other=0.0)
-            logits = tl.dot(queries, keys.T, input_precision=PRECISION) * scale + weight[None, :]
-            part = tl.exp(logits - tl.maximum(tl.max(logits, 1), -1e38)[:, None])
-            part = part / tl.maximum(tl.sum(part, 1), 1e-37)[:, None]
-            share += tl.sum(tl.where(row[:, None] < n, part, 0.0), 0)
+    share_at = share + (game * heads + head)[:, None] * l + place[None, :]
+    shares = tl.load(share_at, mask=(head[:, None] < heads) & known[None, :], other=0.0)
 
     last = tl.max(tl.where(there, place + 1, 0), 0)
     ends = (place < always) | ((place >= last - always) & (place < last))
-    need = tl.where(ends, float("inf"), share / (n * heads))
+    need = tl.where(ends, float("inf"), tl.sum(shares, 0) / asked)
     need = tl.where(there, need, -float("inf"))
     first = (need[None, :] == need[:, None]) & (place[None, :] < place[:, None])
     rank = tl.sum(((need[None, :] > need[:, None]) | first).to(tl.int32), 1)
     read = (rank < wanted) & (need >= least)
-    tl.store(out + game * l + place, tl.where(read, weight, -float("inf")), mask=place < l)
+    tl.store(out + game * l + place, tl.where(read, weight, -float("inf")), mask=known)
