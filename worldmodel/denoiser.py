@@ -99,9 +99,11 @@ class ControlBranch(nn.Module):
 class Block(nn.Module):
     """Self-attention, cross-attention to the prompt, MLP; norms adapted per frame."""
 
-    def __init__(self, width: int, heads: int, prompt_width: int, *, focus: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, prompt_width: int, *, focus: bool = False, longest: int | None = None
+    ) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.longest = heads, math.inf if longest is None else longest
         self.focus = nn.Parameter(torch.zeros(heads)) if focus else None
         self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
         self.norm_cross = nn.LayerNorm(width)
@@ -164,10 +166,11 @@ class Block(nn.Module):
         """What sharpens the attention of each head over so many frames [b, f]: [b, h, f n, 1].
 
         Spread over more keys, the same logits give flatter attention, so they grow with the log of their
-        number, as much as each head has learnt (scalable softmax, arXiv 2501.19399).
+        number, as much as each head has learnt (scalable softmax, arXiv 2501.19399). What it has learnt does
+        not hold beyond the longest span it was taught.
         """
         assert self.focus is not None
-        more = (span.float() / NEAR_SPAN).log().repeat_interleave(tokens, 1)
+        more = (span.float().clamp(max=self.longest) / NEAR_SPAN).log().repeat_interleave(tokens, 1)
         return 1 + self.focus[:, None, None] * more[:, None, :, None]
 
     def split(self, x: Tensor) -> Tensor:
@@ -212,6 +215,7 @@ class Denoiser(nn.Module):
     words          size of the prompt vocabulary
     control_width  of the two control branches; control_depth is the number of layers they feed
     focus          attention sharpens with the number of frames it is spread over
+    longest        such number that it was taught: more frames sharpen it as much; None if there is no end
     refine         channels of the convolutions between tokens at the end; 0 for none
     """
 
@@ -230,6 +234,7 @@ class Denoiser(nn.Module):
         control_width: int = 192,
         control_depth: int = 3,
         focus: bool = False,
+        longest: int | None = None,
         refine: int = 0,
     ) -> None:
         super().__init__()
@@ -253,7 +258,9 @@ class Denoiser(nn.Module):
         self.dense = ControlBranch(DENSE_CHANNELS, **branch)
         self.sparse = ControlBranch(SPARSE_CHANNELS, **branch)
         self.inject = nn.ModuleList(nn.Linear(control_width, width) for _ in range(control_depth))
-        self.blocks = nn.ModuleList([Block(width, heads, prompt_width, focus=focus) for _ in range(depth)])
+        self.blocks = nn.ModuleList(
+            Block(width, heads, prompt_width, focus=focus, longest=longest) for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.adapt = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, channels)

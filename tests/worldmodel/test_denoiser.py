@@ -169,6 +169,13 @@ def test_attention_sharpens_with_what_it_is_spread_over():
     assert (factors[0, 1:] == 1).all()
 
 
+def test_attention_sharpens_no_further_than_it_was_taught():
+    block = Denoiser(**DENOISER, focus=True, longest=64).blocks[0]
+    torch.nn.init.constant_(block.focus, 0.5)
+    factors = block.focused(torch.tensor([[63, 64, 1000]]), 1)[0, :, :, 0]
+    assert (factors[:, 0] < factors[:, 1]).all() and torch.equal(factors[:, 1], factors[:, 2])
+
+
 @pytest.mark.parametrize("memory", tiny.MEMORIES)
 def test_play_and_training_agree_on_what_attention_is_spread_over(memory):
     """The first frames of a game, before anything is left out: each over all frames up to its own."""

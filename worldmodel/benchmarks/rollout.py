@@ -143,6 +143,7 @@ class Split:
             yield self
 
     def _timed(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        @torch.compiler.disable  # what is compiled may call a part, and no clock can be
         def timed(*arguments: Any, **options: Any) -> Any:
             start = self._now()
             self._inside.append(0.0)
