@@ -48,8 +48,9 @@ class Weights:
 
     @property
     def hash(self) -> str:
-        """A short name for exactly these weights."""
-        return hashlib.sha256(json.dumps(self.manifest["files"], sort_keys=True).encode()).hexdigest()[:12]
+        """A short name for exactly these weights in exactly these networks."""
+        told = {name: self.manifest[name] for name in ("autoencoder", "denoiser", "files")}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def save_weights(

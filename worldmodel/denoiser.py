@@ -166,8 +166,8 @@ class Block(nn.Module):
         """What sharpens the attention of each head over so many frames [b, f]: [b, h, f n, 1].
 
         Spread over more keys, the same logits give flatter attention, so they grow with the log of their
-        number, as much as each head has learnt (scalable softmax, arXiv 2501.19399). What it has learnt does
-        not hold beyond the longest span it was taught.
+        number, as much as each head has learnt (scalable softmax, arXiv 2501.19399). It has learnt so from
+        short clips; in a game of a thousand frames it would look at next to nothing but the latest.
         """
         assert self.focus is not None
         more = (span.float().clamp(max=self.longest) / NEAR_SPAN).log().repeat_interleave(tokens, 1)
@@ -215,7 +215,7 @@ class Denoiser(nn.Module):
     words          size of the prompt vocabulary
     control_width  of the two control branches; control_depth is the number of layers they feed
     focus          attention sharpens with the number of frames it is spread over
-    longest        such number that it was taught: more frames sharpen it as much; None if there is no end
+    longest        such number, beyond which more sharpen it no further; None if there is no end
     refine         channels of the convolutions between tokens at the end; 0 for none
     """
 

@@ -107,8 +107,11 @@ def test_what_suits_a_memory_is_added_to_what_did(folder):
 def test_weights_have_a_name_of_their_own(saved, tmp_path):
     save_weights(tmp_path / "same", autoencoder(), denoiser(), VOCABULARY, ABOUT)
     save_weights(tmp_path / "other", autoencoder(), denoiser(1), VOCABULARY, ABOUT)
-    mine, same, other = (load_weights(f).hash for f in (saved, tmp_path / "same", tmp_path / "other"))
-    assert mine == same != other and len(mine) == 12
+    unlike = {**ABOUT, "denoiser": {**ABOUT["denoiser"], "longest": 9}}  # equal weights, and other dreams
+    save_weights(tmp_path / "unlike", autoencoder(), denoiser(), VOCABULARY, unlike)
+    folders = saved, tmp_path / "same", tmp_path / "other", tmp_path / "unlike"
+    mine, same, *others = (load_weights(folder).hash for folder in folders)
+    assert mine == same and len({mine, *others}) == 3 and len(mine) == 12
 
 
 # ---- what may be wrong with a folder

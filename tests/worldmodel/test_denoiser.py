@@ -169,7 +169,7 @@ def test_attention_sharpens_with_what_it_is_spread_over():
     assert (factors[0, 1:] == 1).all()
 
 
-def test_attention_sharpens_no_further_than_it_was_taught():
+def test_attention_sharpens_up_to_the_longest_span():
     block = Denoiser(**DENOISER, focus=True, longest=64).blocks[0]
     torch.nn.init.constant_(block.focus, 0.5)
     factors = block.focused(torch.tensor([[63, 64, 1000]]), 1)[0, :, :, 0]

@@ -38,6 +38,7 @@ from .recorded import HISTORY, Recording, play
 from .rollout import rollout
 from .table import joined
 
+FINE = 1000  # frames up to which dense attention also dreams in a finer precision, in twice the room
 WARM = 12  # chunks until a bounded memory is full and all of them have been recorded
 BENCHES = ("attention", "rollout", "table", "ablation", "run", "paper")
 
@@ -106,23 +107,23 @@ class Bench:
     def rollout(self, memories: Sequence[str], steps: int) -> None:
         """What a frame of each memory costs and how it looks; dense first, whose frames are the measure."""
         for name in ["dense", *(name for name in memories if name != "dense")]:
-            self._rollout(name, steps, self.world(name, steps))
-        other = rounding(self.how["dtype"])
-        self._rollout(f"dense, {other}", steps, self.world("dense", steps, dtype=other))
+            self._rollout(name, steps, self.world(name, steps), self.lengths)
+        other, short = rounding(self.how["dtype"]), [n for n in self.lengths if n <= FINE]
+        self._rollout(f"dense, {other}", steps, self.world("dense", steps, dtype=other), short)
 
-    def _rollout(self, name: str, steps: int, world: World) -> None:
-        if all(self.results.find("rollout", memory=name, steps=steps, frame=n) for n in self.lengths):
+    def _rollout(self, name: str, steps: int, world: World, lengths: Sequence[int]) -> None:
+        if all(self.results.find("rollout", memory=name, steps=steps, frame=n) for n in lengths):
             return
         torch._dynamo.reset()
         freed()
-        known = {n: self.out / f"dense-{steps}-{n}.npy" for n in self.lengths}
+        known = {n: self.out / f"dense-{steps}-{n}.npy" for n in lengths}
         dense = None if name == "dense" else {n: np.load(path) for n, path in known.items()}
 
         def keep(length: int, frames: np.ndarray) -> None:
             if name == "dense":
                 np.save(known[length], frames)
 
-        for row in rollout(world, self.recording, self.lengths, dense, keep, self.judge):
+        for row in rollout(world, self.recording, lengths, dense, keep, self.judge):
             if not self.results.find("rollout", memory=name, steps=steps, frame=row["frame"]):
                 self.results.add("rollout", {"memory": name, "steps": steps, **row})
 
