@@ -22,6 +22,7 @@ class AnnCA:
     floor   mean share of the queries' attention that makes a token needed; 0 needs every token
     search  by whose buckets they are found instead: those that share one with `hits` queries
     always  tokens at either end that are read in any case: they hold the attention that has no other place
+    whole   prompts of up to so many tokens are read whole: where choosing among them takes longer than that
 
     density 1 with floor 0 is attention to the whole prompt.
     """
@@ -34,13 +35,17 @@ class AnnCA:
         search: Bucketed | None = None,
         hits: int = 1,
         always: int = 1,
+        whole: int = 0,
     ) -> None:
         if not 0 < density <= 1 or not 0 <= floor < 1:
             raise ValueError(f"density is a share above 0, floor one below 1; got {density} and {floor}.")
         self.density, self.floor, self.search, self.hits, self.always = density, floor, search, hits, always
+        self.whole = whole
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Attention of q [b, h, n, d] to prompt tokens k, v [b, h, l, d] with a bias [b, l]."""
+        if k.shape[2] <= self.whole:
+            return attend(q, k, v, bias)
         if self._by_kernel(q, k):
             return attend(q, k, v, masked(sampled(q), k, bias, self._wanted(k), self.floor, self.always))
         kept, needed = self.choose(q, k, bias)

@@ -113,6 +113,12 @@ class Memory(Protocol):
         """Do on the host what attending to a frame in every layer and committing it does there."""
         ...
 
+    def fix(self) -> None:
+        """Be read, as soon as the window is full, as if what lies beyond it were: empty places and all.
+
+        Then shapes stay from there on, so that graphs need not wait. Nothing else changes.
+        """
+
     def fuse(self) -> None:
         """Compile what can be, for a GPU, where small kernels take the time."""
 
@@ -157,6 +163,9 @@ class Remembering:
 
     def advance(self) -> None:
         raise RuntimeError("This memory has no phase to advance in.")
+
+    def fix(self) -> None:
+        pass
 
     def fuse(self) -> None:
         pass

@@ -85,7 +85,7 @@ class TempCache(WindowSink):
         self.fars, self.thresholds = _each(far, layers, "far"), _each(threshold, layers, "threshold")
         self.far, self.drift, self.margin = max(self.fars), drift, margin
         self.cut, self.floor, self.half_life, self.per_head = cut, floor, half_life, per_head
-        self.packed = packed
+        self.packed, self.fixed = packed, False
         if search not in SEARCHES:
             raise ValueError(f"No search {search!r}; there is {', '.join(SEARCHES)}.")
         self.search: Search | None = None if search == "exact" else SEARCHES[search]()
@@ -121,8 +121,8 @@ class TempCache(WindowSink):
         return self.committed[layer] + ahead + 1  # entries count for all that they stand for
 
     def phase(self) -> Hashable | None:
-        """Once the far memory is full too."""
-        return super().phase() if self._folded >= self.far else None
+        """Once the far memory is full too, or is read as if it were."""
+        return super().phase() if self.fixed or self._folded >= self.far else None
 
     def stats(self) -> Stats:
         whole = super().stats()
@@ -134,8 +134,8 @@ class TempCache(WindowSink):
 
     @property
     def _full(self) -> bool:
-        """Whether one more frame may not fit into the far memory of every layer."""
-        return self._folded + self.tokens > min(self.fars)
+        """Whether one more frame may not fit into the far memory of every layer, or is treated as if not."""
+        return self.fixed or self._folded + self.tokens > min(self.fars)
 
     @property
     def _folded(self) -> int:
@@ -143,7 +143,10 @@ class TempCache(WindowSink):
         return max(0, self.committed[0] - self.sink - self.recent) * self.tokens
 
     def _used(self, layer: int) -> int:
-        return super()._used(layer) + min(self.fars[layer], self._folded)
+        whole, far = super()._used(layer), self.fars[layer]
+        if self.fixed and whole == self._whole:
+            return whole + far
+        return whole + min(far, self._folded)
 
     def _allocate(self, k: Tensor) -> None:
         super()._allocate(k)
@@ -197,6 +200,9 @@ class TempCache(WindowSink):
         counts = self.bias[..., self._whole :]
         counts.copy_(self.count.log().view_as(counts))  # log m; an empty slot has log 0
         self.now += 1
+
+    def fix(self) -> None:
+        self.fixed = True
 
     def fuse(self) -> None:
         self._join = torch.compile(self._join, dynamic=False)

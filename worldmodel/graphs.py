@@ -22,6 +22,8 @@ class Graphs:
 
     def __init__(self, memories: Sequence[Memory], imagine: Callable[..., Any]) -> None:
         self.memories, self.imagine = memories, imagine
+        for memory in memories:
+            memory.fix()
         self.forget()
 
     def forget(self) -> None:

@@ -20,6 +20,7 @@ from .flash import _finish, _fold, _merge_parts
 
 MOST = 256  # buckets that the kernel can rank at once
 ROWS = 32  # that a program lays out
+UNIT = 128  # keys of a tile of attention, which would first copy a bias that ends within one
 QUERIES = 256  # from here on gathering what they read costs less than reading it where it lies
 
 
@@ -173,24 +174,28 @@ def read(
 def lay_out(
     keys: Tensor, values: Tensor, bias: Tensor | None, buckets: Buckets, choice: Choice
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`gathered` as one Triton kernel, for widths that are powers of 2; the bias is fp32."""
+    """`gathered` as one Triton kernel, for widths that are powers of 2; the bias is fp32.
+
+    What is read is followed by zeros with a bias of -inf, to a multiple of `UNIT`.
+    """
     require_triton()
     (b, h, m, d), count, wanted = keys.shape, buckets.weight.shape[2], choice.bucket.shape[2]
     means = 0 if choice.rest is None else count
     size = m - buckets.order.shape[2] + wanted * buckets.block + means
+    room = -(-size // UNIT) * UNIT
     laid = (
-        keys.new_empty(b, h, size, d),
-        values.new_empty(b, h, size, d),
-        keys.new_empty(b, h, size, dtype=torch.float32),
+        keys.new_empty(b, h, room, d),
+        values.new_empty(b, h, room, d),
+        keys.new_empty(b, h, room, dtype=torch.float32),
     )
     row = None if bias is None else bias.float().expand(b, h, m)
     rest = choice.rest if choice.rest is None else choice.rest.float().contiguous()
     with on(keys.device):
-        _lay_out[-(-size // ROWS), b * h](
+        _lay_out[room // ROWS, b * h](
             keys, values, row, buckets.order, choice.bucket, choice.useful, buckets.centre, buckets.value,
             rest, *laid, *keys.stride()[:3], *values.stride()[:3],
             *(row.stride()[:2] if row is not None else (0, 0)), h, m, buckets.start, buckets.end, wanted,
-            count, size,
+            count, size, room,
             WIDTH=d, AT_ONCE=ROWS, BLOCK=buckets.block, BIASED=row is not None, SUMMED=rest is not None,
             num_warps=4,
         )  # fmt: skip
@@ -198,12 +203,12 @@ def lay_out(
 
 
 @jit(
-    do_not_specialize=["bb", "bh", "m", "start", "end", "wanted", "count", "size"],
+    do_not_specialize=["bb", "bh", "m", "start", "end", "wanted", "count", "size", "room"],
     do_not_specialize_on_alignment=["bias"],
 )
 def _lay_out(
     k, v, bias, order, bucket, useful, centre, value, rest, out_k, out_v, out_bias, kb, kh, km, vb, vh, vm,
-    bb, bh, heads, m, start, end, wanted, count, size,
+    bb, bh, heads, m, start, end, wanted, count, size, room,
     WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr, BIASED: tl.constexpr,
     SUMMED: tl.constexpr,
 ):  # fmt: skip
@@ -236,11 +241,10 @@ def _lay_out(
         keys = tl.where(mean[:, None], tl.load(centre + mean_at, mask=mean[:, None], other=0.0), keys)
         values = tl.where(mean[:, None], tl.load(value + mean_at, mask=mean[:, None], other=0.0), values)
         penalty = tl.where(mean, tl.load(rest + bucket_at, mask=mean, other=0.0), penalty)
-    there = at < size
-    out = head * size + at
-    tl.store(out_k + out[:, None] * WIDTH + wide, keys, mask=there[:, None])
-    tl.store(out_v + out[:, None] * WIDTH + wide, values, mask=there[:, None])
-    tl.store(out_bias + out, penalty, mask=there)
+    out = head * room + at
+    tl.store(out_k + out[:, None] * WIDTH + wide, keys)
+    tl.store(out_v + out[:, None] * WIDTH + wide, values)
+    tl.store(out_bias + out, tl.where(at < size, penalty, -float("inf")))
 
 
 @jit(do_not_specialize=["n", "count", "wanted"])

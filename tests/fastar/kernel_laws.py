@@ -13,7 +13,17 @@ from torch.testing import assert_close
 
 from fastar.kernels import flash as flash_file
 from fastar.kernels import match as match_file
-from fastar.kernels.buckets import Buckets, Choice, choose, choose_reference, fits, gathered, lay_out, read
+from fastar.kernels.buckets import (
+    UNIT,
+    Buckets,
+    Choice,
+    choose,
+    choose_reference,
+    fits,
+    gathered,
+    lay_out,
+    read,
+)
 from fastar.kernels.flash import BlockLists, Tiles, attention_reference, flash, merge
 from fastar.kernels.match import nearest, nearest_reference
 from fastar.kernels.needs import masked, masked_reference
@@ -426,9 +436,12 @@ def test_laid_out_is_what_is_gathered(room):
         plan = buckets(start, count, block, d)
         choice = choose_reference(q.float(), plan, -(-count // 3), 0.7)
         choice = choice if rest else choice._replace(rest=None)
-        expected = gathered(k, v, bias, plan, choice)
-        for found, wanted in zip(lay_out(k, v, bias, plan, choice), expected, strict=True):
-            assert torch.equal(found, wanted)
+        expected, laid = gathered(k, v, bias, plan, choice), lay_out(k, v, bias, plan, choice)
+        size = expected[0].shape[2]
+        for found, wanted in zip(laid, expected, strict=True):
+            assert torch.equal(found[:, :, :size], wanted)
+            assert found.shape[2] == -(-size // UNIT) * UNIT
+        assert [x[:, :, size:].unique().tolist() for x in laid] in ([[0.0], [0.0], [-math.inf]], [[]] * 3)
 
 
 def doubled(plan: Buckets) -> dict[str, Tensor]:

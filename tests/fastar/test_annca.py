@@ -33,6 +33,13 @@ def test_everything_is_the_whole_prompt(prompt):
     assert_close(AnnCA(density=1.0).read(q, *prompt), attend_reference(q, *prompt), **EXACT)
 
 
+def test_a_short_prompt_is_read_whole_if_told_so(prompt):
+    q = normal(2, HEADS, 5, WIDTH)
+    whole = attend_reference(q, *prompt)
+    assert_close(AnnCA(density=0.33, whole=TOKENS).read(q, *prompt), whole, **EXACT)
+    assert not torch.allclose(AnnCA(density=0.33, whole=TOKENS - 1).read(q, *prompt), whole)
+
+
 def test_what_is_asked_for_is_read(prompt):
     """A fifth of the tokens, and they hold nearly all of the attention."""
     q = towards(3, 5)

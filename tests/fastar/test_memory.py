@@ -311,6 +311,44 @@ def test_a_phase_begins_once_a_plan_has_its_last_shape(far):
     assert len(plans) == 1
 
 
+FIXED = {
+    "without a pattern": None,
+    "with one": AnnSA(density=1.0, block=4, every=1),  # what is sorted is read in full
+}
+
+
+@pytest.mark.parametrize("far", [16, [16, 12]])
+@pytest.mark.parametrize("pattern", FIXED.values(), ids=FIXED)
+def test_a_fixed_memory_remembers_and_answers_the_same_and_has_a_phase_soon(pattern, far):
+    """Empty places are read with a bias of -inf, which is to read nothing."""
+    free, fixed = (TempCache(2, ROPE, sink=1, recent=2, far=far, pattern=pattern) for _ in range(2))
+    fixed.fix()
+    for t, frame in enumerate(film(12)):
+        assert (fixed.phase() is not None) == (t > 2)  # once the window is full
+        for layer in range(2):
+            expected, found = (memory.attend(layer, *frame) for memory in (free, fixed))
+            assert_close(found, expected, **EXACT)
+        for layer in range(2):
+            free.commit(layer)
+            fixed.commit(layer)
+    assert free.stats() == fixed.stats()
+    for name in ("count", "look", "mean", "time", "evicted"):
+        assert_close(getattr(fixed, name), getattr(free, name), **EXACT)
+
+
+def test_a_plan_for_empty_places_is_of_no_use_to_a_memory_without():
+    """What a fixed one has saved, another goes on from."""
+    frames, pattern = film(8), AnnSA(density=0.5, block=4, every=2)
+    free, fixed = (TempCache(1, ROPE, sink=1, recent=2, far=40, pattern=pattern) for _ in range(2))
+    fixed.fix()
+    play(fixed, frames[:6])
+    play(free, frames[:6])
+    free.load_state_dict(fixed.state_dict())
+    whole = TempCache(1, ROPE, sink=1, recent=2, far=40)
+    play(whole, frames[:6])
+    assert_close(free.attend(0, *frames[6]), whole.attend(0, *frames[6]), **EXACT)
+
+
 def test_a_memory_that_grows_has_no_phase():
     memory = MAKERS["dense"]()
     play(memory, film(5))

@@ -27,6 +27,7 @@ from ..denoiser import WHOLE_PROMPT, adapted
 ROPE = 10_000.0  # base of all three axes
 TIME_WIDTH = 256
 IMAGE_WIDTH = 1280  # of CLIP's features
+UNIT = 128  # a prompt has room for a multiple of it: keys of a tile of attention on a GPU
 
 
 class Read(Protocol):
@@ -277,12 +278,14 @@ class Wan(nn.Module):
             raise ValueError(
                 "This transformer wants " + ("no image." if self.img_emb is None else "an image.")
             )
-        length = min(longest + 1, self.text_length)
+        some = min(longest + 1, self.text_length)
+        length = min(-(-some // UNIT) * UNIT, self.text_length)
         padded = torch.stack([F.pad(text, (0, 0, 0, length - len(text))) for text in texts])
         states = self.text_embedding(padded)
         wide = torch.promote_types(states.dtype, torch.float32)
         bias = torch.zeros(len(texts), length, device=states.device, dtype=wide)
-        bias[:, -1] = math.log(self.text_length - length + 1)  # the last one is all of the padding
+        bias[:, some - 1] = math.log(self.text_length - some + 1)  # the last one is all of the padding
+        bias[:, some:] = -torch.inf
         features = self.img_emb(image) if image is not None and self.img_emb is not None else None
         return states, bias, features
 

@@ -16,10 +16,11 @@ def draw(
     out: Path, rollout: Sequence[Row], attention: Sequence[Row], paper: Sequence[Row] = ()
 ) -> list[Path]:
     """Write what there are rows for as PNG; returns the files."""
+    rollout = others(rollout)
     written, lengths = [], {row["frame"] for row in rollout}
     for name, heading, rows, axes, scales in (
         ("recall", "Attention on what is read in full", last(attention), ("density", "recall"), LINEAR),
-        ("likeness", "Likeness to dense attention, dB", others(rollout), ("cost", "psnr"), ("log", "linear")),
+        ("likeness", "Likeness to dense attention, dB", last(rollout), ("cost", "psnr"), ("log", "linear")),
         ("fps", "Frames per second", rollout, ("frame", "fps"), LOG),
         ("memory", "Cache in MB", rollout, ("frame", "cache MB"), LOG),
     ):
@@ -40,7 +41,7 @@ def last(rows: Sequence[Row]) -> list[Row]:
 
 def others(rollout: Sequence[Row]) -> list[Row]:
     """Without dense attention in another precision, whose likeness would leave no room for the rest."""
-    return [row for row in last(rollout) if not row["memory"].startswith("dense,")]
+    return [row for row in rollout if not row["memory"].startswith("dense,")]
 
 
 def by_memory(rows: Iterable[Row], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
@@ -83,7 +84,7 @@ def scatter(
             )  # fmt: skip
         plot.set(title=heading, xlabel=axes[0], ylabel=axes[1], xscale=scales[0], yscale=scales[1])
         plot.grid(alpha=0.3)
-        plot.legend(fontsize=8, ncols=2)
+        plot.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=110 if len(plots) == 1 else 75)
     pyplot.close(figure)
     return path

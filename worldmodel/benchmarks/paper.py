@@ -158,7 +158,11 @@ def decoding(case: Case, device: torch.device, dtype: torch.dtype, **sizes: Any)
 
 
 def run(forcing: Forcing, chunks: int, every: int = 10) -> Iterator[Row]:
-    """Chunk by chunk; a row every so many: seconds of the median chunk, tokens kept, the most memory held."""
+    """Chunk by chunk; a row every so many, and for the last.
+
+    It tells the seconds of the median chunk since the last row and those of all so far, how many tokens are
+    kept, and the most memory held.
+    """
     cuda = forcing.device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -171,7 +175,7 @@ def run(forcing: Forcing, chunks: int, every: int = 10) -> Iterator[Row]:
         took.append(time.perf_counter() - start)
         if chunk % every == 0 or chunk == chunks:
             stats, seconds = forcing.memory.stats(), float(np.median(took[-every:]))
-            row = at_chunk(chunk, seconds) | {"kept": stats.kept, "seen": stats.seen}
+            row = at_chunk(chunk, seconds) | {"s so far": sum(took), "kept": stats.kept, "seen": stats.seen}
             row["cache GB"] = sum(memory.stats().bytes for memory in forcing.memories) / 1e9
             yield row | ({"peak GB": torch.cuda.max_memory_allocated() / 1e9} if cuda else {})
 
@@ -230,14 +234,14 @@ def attention(heads: int, width: int, queries: int, keys: int, forcing: Forcing)
 def whole(rows: Sequence[Row], chunks: int) -> float:
     """Seconds of all chunks.
 
-    A row of a run tells of the chunks since the row before, and the last one of all that come; between the
-    lengths that were replayed, time goes up in a line.
+    Those after the last one of a run take as long as it did; between the lengths that were replayed, time
+    goes up in a line.
     """
-    at, ends = np.arange(1, chunks + 1), [row["chunk"] for row in rows]
-    seconds = np.array([row["s a chunk"] for row in rows])
     if rows[0]["how"] == "run":
-        return float(seconds[np.searchsorted(ends, at).clip(max=len(rows) - 1)].sum())
-    return float(np.interp(at, ends, seconds).sum())
+        last = rows[-1]
+        return last["s so far"] + (chunks - last["chunk"]) * last["s a chunk"]
+    ends, seconds = ([row[name] for row in rows] for name in ("chunk", "s a chunk"))
+    return float(np.interp(np.arange(1, chunks + 1), ends, seconds).sum())
 
 
 def summary(rows: Sequence[Row], chunks: int) -> Iterator[Row]:

@@ -25,6 +25,7 @@ from ..world import World
 from .recorded import Filling, Recording
 
 WARM, TIMED, BLOCKS, SPLIT = 2, 8, 3, 4  # frames at each length; so many blocks of the timed ones
+SETTLED = 2 * TIMED  # frames without a new graph, after which none is to come: at times every eighth has one
 PATIENCE = 20.0  # seconds of timed frames after which no further block begins
 PARTS = ("linear", "attention", "search", "commit", "prompt", "decode")
 
@@ -52,10 +53,11 @@ def rollout(
         for each, filling in worlds:
             filling.fill(length - 1)  # the last frame is remembered with the next
             each.load_state_dict(recording.moments[length])
-        frames, took, known = [], [], -1
-        while len(took) < WARM or recorded(worlds) > known:
-            known = recorded(worlds)
+        frames, took, known, last = [], [], recorded(worlds), 0
+        while len(took) < max(WARM, last + SETTLED * world.graphs):
             took.append([lap(each, recording, frames) for each, _ in worlds])
+            if recorded(worlds) > known:
+                known, last = recorded(worlds), len(took)
         warm = len(took)
         while not enough(took[warm:]):
             took.append([lap(each, recording, frames) for each, _ in worlds])

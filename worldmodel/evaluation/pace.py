@@ -1,7 +1,7 @@
 """What a frame costs as play goes on: time, tokens, memory."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ def pace(
 ) -> Iterator[dict[str, Any]]:
     """Play one game for so many frames, its keys repeated; a row every `every` frames, and for the last.
 
-    ms is the median time of the frames since the last row, from keys to picture. On a GPU the most memory it
-    has held until then is told, too.
+    ms is the `typical` time of the frames since the last row, from keys to picture. On a GPU the most memory
+    it has held until then is told, too.
     """
     cuda = world.device.type == "cuda"
     if cuda:
@@ -30,10 +30,11 @@ def pace(
         took.append(lap(world, clips))
         if i % every == 0 or i == frames:
             stats = world.stats()
+            seconds = typical(took)
             row = {
                 "frame": i,
-                "ms": 1e3 * float(np.median(took)),
-                "fps": 1 / float(np.median(took)),
+                "ms": 1e3 * seconds,
+                "fps": 1 / seconds,
                 "kept": stats.kept,
                 "seen": stats.seen,
                 "cache MB": stats.bytes / 1e6,
@@ -61,6 +62,12 @@ def in_turns(
         "ms of a fresh game": float(early),
         "flat": float(early / late),
     }
+
+
+def typical(took: Sequence[float], together: int = 8) -> float:
+    """The median of the means of so many frames in a row, since something is planned every eighth."""
+    blocks = len(took) // together
+    return float(np.median(np.reshape(took[: blocks * together], (blocks, -1)).mean(1) if blocks else took))
 
 
 def begin(world: World, clips: Clips, history: int) -> None:

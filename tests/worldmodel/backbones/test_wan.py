@@ -203,7 +203,7 @@ def test_padding_is_read_as_one_token(length):
     made, text = network(), normal(length, TEXT, seed=1)
     x, time = normal(1, 1, 4, 4, 6), torch.full((1, 1), 700.0)
     prompt = made.read_prompt([text])
-    assert prompt[0].keys.shape[2] == min(length + 1, 9)
+    assert (prompt[0].bias > -torch.inf).sum() == min(length + 1, 9)
     found = made(x, time, 0, prompt, [whole] * LAYERS)
     assert_close(found[0], plain(published(), x[0], time[0], text, 1), **EXACT)
 
