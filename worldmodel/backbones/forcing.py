@@ -48,7 +48,7 @@ class Forcing:
     memory  makes the memory of so many layers with this rope; a chunk is to it what a frame is elsewhere
     steps   timesteps of the passes before `shift`; chunk, latent frames of one
     clean   timestep at which a finished chunk is remembered
-    graphs  launch all passes of a chunk as one CUDA graph once the memory is full; elsewhere it does nothing
+    graphs  launch all passes of a chunk as one CUDA graph once the window is full; elsewhere it does nothing
     fuse    compile what the layers do between their reads, after the first chunk; likewise
     """
 
