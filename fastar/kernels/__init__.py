@@ -6,11 +6,13 @@ imported and every definition works; only the call of a kernel fails, and says w
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+KNOWN = 4096  # results that are held of each constant: a past that grows asks for ever new ones
 
 if TYPE_CHECKING:
     triton: Any  # kernels are written in Triton's language, whose types are not Python's
@@ -46,7 +48,9 @@ def usable(*tensors: Tensor) -> bool:
 
 def on(device: torch.device) -> AbstractContextManager:
     """Launch there: Triton launches on the current device, whatever its tensors are on."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type != "cuda" or torch.compiler.is_compiling():  # a compiler sees to it by itself
+        return nullcontext()
+    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
 def movable(*tensors: Tensor) -> bool:
@@ -72,15 +76,29 @@ def precision(x: Tensor) -> str:
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
-@torch.compiler.assume_constant_result
-@lru_cache
+def constant(compute: Callable[..., int]) -> Callable[..., int]:
+    """Computed once for the same arguments, and a constant to a compiler, which looks through `lru_cache`."""
+    known: dict[tuple, int] = {}
+
+    @torch.compiler.assume_constant_result
+    @wraps(compute)
+    def computed(*arguments: Any) -> int:
+        if arguments not in known:
+            if len(known) == KNOWN:
+                known.clear()
+            known[arguments] = compute(*arguments)
+        return known[arguments]
+
+    return computed
+
+
+@constant
 def multiprocessors(device: torch.device) -> int:
     """One where the interpreter runs."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-@torch.compiler.assume_constant_result
-@lru_cache(4096)
+@constant
 def splits(programs: int, steps: int, slots: int, numbers: int) -> int:
     """Parts into which programs of `steps` tiles each should be split to end soonest on `slots` places.
 

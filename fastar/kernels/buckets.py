@@ -123,11 +123,12 @@ def choose(q: Tensor, buckets: Buckets, wanted: int, mass: float = 1.0) -> Choic
     useful = torch.empty(b, h, wanted, dtype=torch.bool, device=q.device)
     weight, rest = buckets.weight.float().contiguous(), q.new_empty(b, h, count, dtype=torch.float32)
     places = max(16, 1 << (count - 1).bit_length())
+    at_once = 64 if n > 32 and q.dtype != torch.float32 else 32  # each time around waits for the one before
     with on(q.device):
         _choose[(b * h,)](
             q, buckets.centre.to(q.dtype).contiguous(), weight, bucket, useful, rest, *q.stride()[:3], h, n,
-            count, wanted, mass if mass < 1 else 2.0, d**-0.5,
-            WIDTH=d, QUERIES=32, PLACES=places, PRECISION=precision(q), num_warps=8 if places > 128 else 4,
+            count, wanted, mass if mass < 1 else 2.0, d**-0.5, WIDTH=d, QUERIES=at_once, PLACES=places,
+            PRECISION=precision(q), num_warps=8 if places > 128 else 4,
         )  # fmt: skip
     return Choice(bucket, useful, rest)
 

@@ -20,7 +20,7 @@ SHIPPED = OmegaConf.merge(
 SMALL = {
     "history": {"lengths": [2, "all"], "games": 2, "past": 200, "frames": 4},
     "returns": {"games": 2, "past": 200, "dreamt": 5},
-    "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27, "dreams": 2, "dreamt": 4},
+    "table": {"budgets": [2, 3], "games": 2, "frames": 30, "start": 27, "dreams": 2, "past": 20, "dreamt": 4},
     "calibrate": {"grid": [0.5, 0.99], "gap": 4, "games": 1, "frames": 30, "start": 20, "save": True},
     "fidelity": {"games": 2, "frames": 6},
 }

@@ -128,12 +128,13 @@ class Evaluation:
         frames: int,
         start: int,
         dreams: int,
+        past: int,
         dreamt: int,
     ) -> None:
         """Ways of remembering that read equally much: so many far frames beyond a window of 16 and a sink.
 
         And these memories, which read as much as they will. With so many `dreams` under each, of `dreamt`
-        frames, also how near they are to those under dense attention.
+        frames after a `past` of real ones, also how near they are to those under dense attention.
         """
         clips, world = held_out(self.data, games, frames), self.world("dense")
         tapes = [record(world, clips.game(i), start=start) for i in range(games)]
@@ -141,10 +142,10 @@ class Evaluation:
         suits.pop("far", None)  # which is the budget
         look = None
         if dreams:
-            seen = held_out(self.data, dreams, 16 + dreamt)
-            dense = list(dream(world, seen))
-            self.add("table", {"budget": "all", **self._floor(seen, dense)})
-            look = partial(_like, dense, world, seen)
+            seen = held_out(self.data, dreams, past + dreamt)
+            dense = list(dream(world, seen, history=past))
+            self.add("table", {"budget": "all", **self._floor(seen, dense, past)})
+            look = partial(_like, dense, world, seen, past)
         others = {name: self.memories[name] for name in memories}
         for row in compare(tapes, budgets, others, suits, look):
             self.add("table", row)
@@ -157,11 +158,11 @@ class Evaluation:
         for memory in memories:
             self.add("fidelity", {"memory": memory, **fidelity(dream(self.world(memory), clips), dense)})
 
-    def _floor(self, clips: Clips, dense: list[np.ndarray]) -> dict[str, Any]:
+    def _floor(self, clips: Clips, dense: list[np.ndarray], history: int = 16) -> dict[str, Any]:
         """What dense attention in another precision comes to: no memory can be told from it beyond that."""
         exact = rounding(self.how["dtype"])
         world = load_world(self.weights, "dense", self.memories, **{**self.how, "dtype": exact})
-        return {"memory": f"dense, {exact}", **fidelity(dream(world, clips), dense)}
+        return {"memory": f"dense, {exact}", **fidelity(dream(world, clips, history=history), dense)}
 
     def conditioning(self, clips: int, episodes_read: int, games: int) -> None:
         """What removing a condition costs, and whether the view turns the way the key says."""
@@ -311,9 +312,11 @@ class Evaluation:
         self.results.add(part, row)
 
 
-def _like(dense: list[np.ndarray], world: World, clips: Clips, make: MakeMemory) -> dict[str, float]:
+def _like(
+    dense: list[np.ndarray], world: World, clips: Clips, history: int, make: MakeMemory
+) -> dict[str, float]:
     """How near the dreams under another memory come to dense attention's."""
-    return fidelity(dream(world.beside(make), clips), dense)
+    return fidelity(dream(world.beside(make), clips, history=history), dense)
 
 
 def evaluate(
