@@ -98,8 +98,7 @@ class AnnSA:
 
         In full where a plan was made for more than there is: by a memory that is fixed, for one that is not.
         """
-        more = plan is not None and plan.end > past.keys.shape[2]
-        if plan is None or more or not q.shape[2] or step < self.dense_steps:
+        if plan is None or plan.end > past.keys.shape[2] or not q.shape[2] or step < self.dense_steps:
             return attend(q, past.keys, past.values, past.bias)
         tile = self.tile or q.shape[2]
         tiles = [self._read(part, past, plan) for part in q.split(tile, 2)]

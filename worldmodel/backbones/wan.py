@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from fastar import AxialRope, Cross
 from fastar.attention import attend
+from fastar.kernels.buckets import UNIT
 from fastar.rope import positions
 
 from ..denoiser import WHOLE_PROMPT, adapted
@@ -27,7 +28,6 @@ from ..denoiser import WHOLE_PROMPT, adapted
 ROPE = 10_000.0  # base of all three axes
 TIME_WIDTH = 256
 IMAGE_WIDTH = 1280  # of CLIP's features
-UNIT = 128  # a prompt has room for a multiple of it: keys of a tile of attention on a GPU
 
 
 class Read(Protocol):
@@ -279,7 +279,7 @@ class Wan(nn.Module):
                 "This transformer wants " + ("no image." if self.img_emb is None else "an image.")
             )
         some = min(longest + 1, self.text_length)
-        length = min(-(-some // UNIT) * UNIT, self.text_length)
+        length = min(-(-some // UNIT) * UNIT, self.text_length)  # whole tiles of attention, if there is room
         padded = torch.stack([F.pad(text, (0, 0, 0, length - len(text))) for text in texts])
         states = self.text_embedding(padded)
         wide = torch.promote_types(states.dtype, torch.float32)

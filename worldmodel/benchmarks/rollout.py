@@ -20,6 +20,7 @@ import torch
 from fastar import WindowSink
 
 from ..evaluation.fidelity import fidelity
+from ..evaluation.pace import typical
 from ..evaluation.results import Row
 from ..world import World
 from .recorded import Filling, Recording
@@ -61,7 +62,7 @@ def rollout(
         warm = len(took)
         while not enough(took[warm:]):
             took.append([lap(each, recording, frames) for each, _ in worlds])
-        beside, ours = np.median(np.reshape(took[warm:], (-1, TIMED, 2)).mean(1), 0)
+        beside, ours = (typical(each, TIMED) for each in zip(*took[warm:], strict=True))
         frames = frames[1::2][: WARM + TIMED]
         stats, pictures = world.stats(), np.stack(frames)
         keep(length, pictures)
